@@ -1,7 +1,5 @@
 """Fixtures that tests of several folders need."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

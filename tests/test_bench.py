@@ -1,7 +1,5 @@
 """The benchmark writes one table of the documentation: each of its parts has rows there."""
 
-from __future__ import annotations
-
 from bench.results import END, MARK, PAGE
 from bench.run import PARTS
 

@@ -1,7 +1,5 @@
 """The packages follow the data flow: imports point one way."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

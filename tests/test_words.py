@@ -1,7 +1,5 @@
 """Messages, help and documentation are in plain English, without phrases that readers stumble over."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Intervals of clocks that are told of simulated clusters of many kinds, against their true clocks."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from concurrent.futures import ProcessPoolExecutor

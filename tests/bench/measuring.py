@@ -2,8 +2,6 @@
 would count for the programs that it starts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Measured values as text, and as rows of the one table of the documentation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ Long reports are made from a real one in ../shared/reports by ../shared/tools/re
 environment in .bench/.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """What the parts of the benchmark share: folders, long reports, and the programs that are measured."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Clocks of hosts are tied together by collectives and messages of their ranks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

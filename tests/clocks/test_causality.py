@@ -1,7 +1,5 @@
 """Clocks are moved by messages as little as can be, and no message arrives before it was sent."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 
@@ -87,7 +85,6 @@ def test_no_message_runs_backwards_wherever_clocks_were(offsets: list[int], data
 def reports(tmp_path: Path, wrong: int) -> list[Path]:
     """Two hosts that meet in barriers, with noise, and exchange messages; the clock of the second is wrong."""
     random = np.random.default_rng(1)
-    paths = []
     builders = [ReportBuilder(host=f"host{rank}", pid=1000, rank=rank, ranks=2, with_mpi=True) for rank in range(2)]
     for step in range(40):
         at = 1_000_000 * (step + 1) + step * step * 1000
@@ -96,9 +93,7 @@ def reports(tmp_path: Path, wrong: int) -> list[Path]:
             report.mpi_collective("MPI_Barrier", moved, moved + 50_000 + int(random.integers(-4000, 9000)) * rank)
             call, size, end = ("MPI_Send", 8, 500) if (step + rank) % 2 else ("MPI_Recv", 8, 700)
             report.mpi_p2p(call, moved + 100_000, moved + 100_000 + end, partner=1 - rank, size=size)
-    for index, report in enumerate(builders):
-        paths.append(report.write(tmp_path / f"{index}.sqlite"))
-    return paths
+    return [report.write(tmp_path / f"{index}.sqlite") for index, report in enumerate(builders)]
 
 
 def ways_in_trace(summary: Summary) -> list[int]:

@@ -1,7 +1,5 @@
 """Intervals of clocks follow from bounds that hold whatever took how long, and steps of clocks are found."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

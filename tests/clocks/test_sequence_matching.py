@@ -1,7 +1,5 @@
 """Collectives of two ranks are matched where that is sure, and otherwise not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Simulated clusters: their reports are true, and the true offsets of clocks lie in the intervals that nsys2prv tells."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The made-up reports keep the rules that real ones keep, and hold the problems that `truth.json` tells of."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that several pages are drawn of."""
 
-from __future__ import annotations
-
 import pytest
 
 from nsys2prv.demo import Cluster, write_reports

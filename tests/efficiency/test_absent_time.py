@@ -1,7 +1,5 @@
 """Compute-absent time: small runs with known parts, and simulated clusters of which every ns is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,9 +36,6 @@ def parts_of(found: dict[str, pl.DataFrame], device: int = 0) -> dict[str, int]:
 def details_of(found: dict[str, pl.DataFrame]) -> dict[tuple[str, str | None], int]:
     rows = found["absent_parts"].group_by("part", "detail").agg(pl.col("total_ns").sum()).iter_rows()
     return {(part, detail): total for part, detail, total in rows}
-
-
-# -- one device ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_stretch_is_launch_starved_until_the_launch_and_queued_from_then_on(tmp_path: Path) -> None:
@@ -260,9 +255,6 @@ def test_where_scheduling_was_not_recorded_nothing_is_said_about_it(tmp_path: Pa
     assert found["absent_functions"].is_empty()
 
 
-# -- several ranks ---------------------------------------------------------------------------------------------------------
-
-
 def two_ranks(hosts: tuple[str, str] = ("node01", "node01")) -> list[ReportBuilder]:
     """Rank 1 arrives 300 ns later; a kernel after the collective needs it."""
     reports = []
@@ -297,9 +289,6 @@ def test_of_a_single_rank_communication_is_not_divided(tmp_path: Path) -> None:
     alone = measured(tmp_path, first).tables
 
     assert parts_of(alone) == {"start_up_ns": 100, "queued_ns": 110, "communication_ns": 700}
-
-
-# -- simulated clusters ----------------------------------------------------------------------------------------------------
 
 
 def assert_true(run: SimulatedRun, found: dict[str, pl.DataFrame]) -> None:
@@ -353,9 +342,6 @@ def test_pieces_are_cut_where_what_holds_changes_and_outside_of_all_segments() -
     assert timeline.cut(pieces, "thread").sort("gap", "begin").select("gap", "begin", "end", "depth").rows() == [
         (0, 5, 10, 0), (0, 10, 20, 1), (0, 20, 30, 2), (0, 30, 35, 0), (1, 31, 32, 0), (2, 0, 9, 0), (3, 6, 7, 1)
     ]  # fmt: skip
-
-
-# -- windows ---------------------------------------------------------------------------------------------------------------
 
 
 def test_parts_of_regions_are_cut_at_the_edges_of_ranges_that_may_be_nested(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
 """How well clocks are known, and what follows for the run as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from support.known_clocks import known_to
 from support.measured import US
 from support.report_builder import ReportBuilder
 
@@ -22,13 +21,6 @@ from nsys2prv.efficiency.clock_accuracy import (
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
-
-
-def known_to(*half_widths: int | None, times: Sequence[int] = (0,)) -> dict[str, Any]:
-    """A clock that is known to so many ns at these times; None: it is not known."""
-    widths = [width for width in half_widths if width is not None]
-    best, worst = (min(widths), max(widths)) if widths else (None, None)
-    return {"interval_ns": {"best": best, "worst": worst, "times": list(times), "half_widths": list(half_widths)}}
 
 
 def of_clock(clock: int, span: tuple[int, int] = (0, 100), group: int = 0, of_report: int | None = 0) -> dict[str, Any]:

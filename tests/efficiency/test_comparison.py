@@ -1,7 +1,5 @@
 """Runs side by side: small runs with known answers, given as reports, as results and as JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -247,9 +245,6 @@ def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLi
     assert pl.read_csv(command_line.folder / "tables" / "runs.csv")["useful_ns"].to_list() == [800, 1025]
     printed = command_line.run("compare", *runs, "--align", "utc", "--json")
     assert json.loads(printed.stdout) == json.loads((command_line.folder / "out.json").read_text())
-
-
-# -- what can't be compared ------------------------------------------------------------------
 
 
 def test_options_that_a_json_was_not_measured_with_are_refused(runs: list[Path], tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The page of `compare`: one file that shows what changed, asks for nothing, and takes any text for text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

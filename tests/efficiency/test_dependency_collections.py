@@ -1,7 +1,5 @@
 """Collections that are read only to find out what waits for what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

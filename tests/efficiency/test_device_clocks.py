@@ -1,7 +1,5 @@
 """Devices whose times contradict those of their hosts: nothing that compares both is claimed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What was looked for: found, not found, or not decidable with the reason; and where a cost is more than it says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

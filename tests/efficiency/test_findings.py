@@ -1,7 +1,5 @@
 """Findings of small runs with one problem; no finding where a run is near a threshold, or where the cause is not known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +7,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from support.measured import MS, NCCL, US
+from support.measured import MS, NCCL, US, measured
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES
 from nsys2prv.efficiency.findings.engine import DEVICE_BOUND
 from nsys2prv.efficiency.measure import measure
@@ -35,12 +32,7 @@ def report(rank: int = 0, ranks: int = 4, **options: Any) -> ReportBuilder:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Gives the tables of a run of some reports."""
-
-    def of(*reports: ReportBuilder, **options: Any) -> Tables:
-        paths = [one.write(tmp_path / f"rank{rank}.sqlite") for rank, one in enumerate(reports)]
-        return dict(measure(paths, EfficiencyOptions(align="utc", **options)).tables)
-
-    return of
+    return lambda *reports, **options: dict(measured(tmp_path, *reports, **options).tables)
 
 
 def only(tables: Tables) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The gate of `compare`: what fails, what passes, what is not decidable, and how it is said."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,9 +46,6 @@ def files(runs: list[EfficiencyResult], tmp_path: Path) -> list[Path]:
 
 def gate(runs: Sequence[Path | EfficiencyResult], *conditions: str, **options: Any) -> list[dict[str, Any]]:
     return compare(list(runs), CompareOptions(fail_if=conditions, **options)).tables["gate"].rows(named=True)
-
-
-# -- conditions ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -107,9 +102,6 @@ def test_each_run_but_the_first_is_checked(runs: list[EfficiencyResult], tmp_pat
     rows = gate([*runs, third], "device_parallel_efficiency < 0.95*A", "devices >= 1", label=list("xyz"))
 
     assert [(row["run"], row["result"]) for row in rows] == [("B", "fails"), ("C", "passes"), ("B", "fails"), ("C", "fails")]
-
-
-# -- what is not decidable -------------------------------------------------------------------
 
 
 def with_length(one: EfficiencyResult, least: int, most: int | None) -> EfficiencyResult:
@@ -180,9 +172,6 @@ def test_a_number_that_a_run_does_not_have_is_not_decidable(runs: list[Efficienc
     assert row["reason"].startswith(why)
 
 
-# -- the command -----------------------------------------------------------------------------
-
-
 def test_the_exit_code_is_that_of_the_gate(files: list[Path], command_line: CommandLine) -> None:
     fails, passes, unknown = "device_parallel_efficiency < 0.95*A", "elapsed_ns > 1.05*A", "mpi_load_balance < 0.8"
     options = {
@@ -210,9 +199,6 @@ def test_files_are_written_whatever_the_gate_says(files: list[Path], command_lin
 
 def test_one_form_is_printed(files: list[Path], command_line: CommandLine) -> None:
     assert command_line.run("compare", *files, "--json", "--markdown").returncode == UsageError.exit_code
-
-
-# -- labels ----------------------------------------------------------------------------------
 
 
 def labels(*given: Path | EfficiencyResult, **options: Any) -> list[str]:
@@ -278,8 +264,6 @@ def test_labels_that_do_not_tell_runs_apart_are_refused(runs: list[EfficiencyRes
     with pytest.raises(UsageError, match=said):
         labels(*runs, label=given)
 
-
-# -- Markdown --------------------------------------------------------------------------------
 
 HOSTILE = (
     *("a|b", "a\\|b", "a\\\\|b", "`", "``x`", "x`", "|", "\\", "@root #1 !2 ~3 %4", "[x](javascript:alert(1))", "<img src=x>"),

@@ -1,7 +1,5 @@
 """`compare` of runs without a GPU, and of one with a GPU and one without: what is compared, and what can't be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Findings of runs without a GPU: each rule finds what a run was made to show, and nothing in a run without it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

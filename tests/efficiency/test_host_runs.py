@@ -1,7 +1,5 @@
 """Runs in which no process uses a GPU: the numbers of MPI and of hosts, and why all others are absent."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

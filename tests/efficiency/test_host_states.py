@@ -1,7 +1,5 @@
 """What hosts do while devices wait: what is created once, sleeps and waits; in the wall time, in findings and in the tree."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

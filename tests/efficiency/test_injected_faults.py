@@ -1,7 +1,5 @@
 """Findings of simulated runs with one cause of lost time, whose true cost is known: the same run is simulated without it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Intervals and their segments: hand-made cases, and properties of any, against counting nanosecond by nanosecond."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

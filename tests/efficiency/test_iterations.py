@@ -1,7 +1,5 @@
 """Iterations of small runs with known ones: by NVTX, and by what repeats on devices."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,14 +7,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
+from support.run_events import events_of
 
 from nsys2prv.clocks import AlignMethod
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.errors import UsageError
+from nsys2prv.run.options import ReadOptions
 
 LAYERS = ("embed", *("attention", "mlp") * 6, "loss", *("mlp_backward", "attention_backward") * 6, "adam")
 """Kernels of one iteration; inside it others repeat."""
@@ -43,9 +41,7 @@ def trained(
 
 
 def found(reports: Sequence[ReportBuilder], folder: Path, requested: str | None = None) -> RunIterations:
-    paths = [report.write(folder / f"rank{rank}.sqlite") for rank, report in enumerate(reports)]
-    events = read_events(paths, EfficiencyOptions(align=AlignMethod.UTC, progress=False), folder / "scratch")
-    return find_iterations(MeasuredRun(events), requested)
+    return find_iterations(MeasuredRun(events_of(folder, *reports, options=ReadOptions(align=AlignMethod.UTC))), requested)
 
 
 def begins(result: RunIterations, device: int = 0) -> list[int]:

@@ -1,7 +1,5 @@
 """Kernels that use a part of the GPU or need not run; what hosts do meanwhile; and no finding costs more than its evidence."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,9 +26,6 @@ def report(rank: int = 0, **sizes: int) -> ReportBuilder:
 
 def costs(result: EfficiencyResult) -> dict[str, int]:
     return dict(result.tables["findings"].select("kind", "cost_ns").iter_rows())
-
-
-# -- kernels ---------------------------------------------------------------------------------------
 
 
 def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(tmp_path: Path) -> None:
@@ -108,9 +103,6 @@ def test_pages_that_the_host_pulls_back(tmp_path: Path) -> None:
     assert "idle-devices" not in costs(result)
 
 
-# -- hosts -----------------------------------------------------------------------------------------
-
-
 def late_host(*chains: tuple[str, str]) -> ReportBuilder:
     """Kernels of 200 us every ms; samples in the gaps alone, and one range over all."""
     made = report()
@@ -143,8 +135,6 @@ def test_samples_in_mpi_that_was_not_recorded_are_a_warning(tmp_path: Path) -> N
     recorded = late_host(("ucp_worker_progress", "/usr/lib/libucp.so.0")).mpi_collective("MPI_Barrier", 0, 10 * US)
     assert not any("MPI was not recorded" in text for text in measured(tmp_path, recorded).head["warnings"])
 
-
-# -- bounds ----------------------------------------------------------------------------------------
 
 NAMES = [LAYOUT, ELEMENT_WISE, "ampere_fp16_s16816gemm_fp16_128x128(int)", "ampere_sgemm_128x64_nn(int)", "k(int)", NCCL]
 Spans = dict[str, list[tuple[int, int]]]

@@ -1,7 +1,5 @@
 """Work that was launched and is not recorded: devices are not called idle because of it."""
 
-from __future__ import annotations
-
 from collections.abc import Container
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Memory in use over time: sums of allocations and frees of each device."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

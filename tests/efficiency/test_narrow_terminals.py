@@ -1,7 +1,5 @@
 """Results on terminals that are narrower than their tables: nothing is wider than the terminal, and no number is cut."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace

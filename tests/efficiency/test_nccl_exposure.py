@@ -1,7 +1,5 @@
 """NCCL kernels that are exposed, and those that block: small runs with known times, and simulated clusters."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Who arrives last in NCCL collectives, as far as clocks allow to say it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

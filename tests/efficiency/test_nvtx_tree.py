@@ -1,7 +1,5 @@
 """NVTX ranges inside of each other: made ranges, of which every ns is known."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

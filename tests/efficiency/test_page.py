@@ -1,7 +1,5 @@
 """The page of `efficiency`: one file that shows the numbers of the JSON, asks for nothing, and takes any text for text."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
@@ -14,20 +12,20 @@ import polars as pl
 import pytest
 from support.browser import Browser, PageReader, with_script
 from support.command_line import CommandLine
+from support.failed_runs import sentence
 from support.large_run import grown
 from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
 from support.reports import repeated
 
 from nsys2prv.demo import Cluster, write_report, write_reports
-from nsys2prv.demo.run_demo import run_demo
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.closeups import MOST_BARS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import COMMUNICATION, PART_COLUMNS, PARTS, REASONS, STARVED, UNDECIDED
 from nsys2prv.efficiency.outputs.export import GENERATOR
-from nsys2prv.efficiency.outputs.page import content, page
+from nsys2prv.efficiency.outputs.page import page
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, CAUSES, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import in_units
 from nsys2prv.efficiency.results import EfficiencyResult
@@ -77,9 +75,6 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_of(replace(measured, tables={**measured.tables, **of_kernels}))
 
 
-# -- one file ------------------------------------------------------------------
-
-
 def test_the_page_names_nothing_outside_of_it(run: Run) -> None:
     for element in run.read.elements:
         assert "src" not in element.attributes, element
@@ -123,9 +118,6 @@ def test_every_figure_says_how_to_read_it_and_where_its_definitions_are(run: Run
         assert caption.text.count(". ") >= 1
     # That of the first screen is also in notebooks, without the definitions.
     assert sum(caption.text.rstrip().endswith("definitions") for caption in captions) == len(captions) - 1
-
-
-# -- the numbers ---------------------------------------------------------------
 
 
 def page_order(name: str, frame: pl.DataFrame, packed: dict[str, dict[str, tuple[str, bool]]]) -> pl.DataFrame:
@@ -223,9 +215,6 @@ def test_without_findings_there_is_no_section_of_them(hostile: Run) -> None:
     assert not PageReader(page(hostile.measured.head, tables)).all("section", id="findings")
 
 
-# -- any text ------------------------------------------------------------------
-
-
 def test_hostile_names_are_text(hostile: Run) -> None:
     read = hostile.read
 
@@ -248,9 +237,6 @@ def test_labels_of_drawings_are_short(hostile: Run) -> None:
 
     assert len(labels) >= len(HOSTILE)
     assert max(map(len, labels)) < 120
-
-
-# -- size ----------------------------------------------------------------------
 
 
 @pytest.mark.thorough
@@ -321,9 +307,6 @@ def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
     assert sizes[1] < sizes[0] + 5_000
 
 
-# -- the command ---------------------------------------------------------------
-
-
 def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, tmp_path: Path) -> None:
     report = hostile_report().write(tmp_path / "rank0.sqlite")
     out = tmp_path / "page.html"
@@ -343,37 +326,7 @@ def test_a_place_that_can_not_be_is_told_at_once(command_line: CommandLine, tmp_
     # There is no such report either, but nobody looks for it.
     refused = command_line.run("efficiency", tmp_path / "none.sqlite", "-o", tmp_path / place)
 
-    assert refused.returncode == NOT_WRITABLE
-    assert refused.stderr.count("\n") == 1
-
-
-def test_a_failed_run_leaves_the_former_page(command_line: CommandLine, tmp_path: Path) -> None:
-    out = tmp_path / "page.html"
-    former = b"<html>" + GENERATOR + b'0.0.1">'
-    out.write_bytes(former)
-    (tmp_path / "bad.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
-
-    failed = command_line.run("efficiency", tmp_path / "bad.sqlite", "-o", out)
-
-    assert failed.returncode == 3
-    assert out.read_bytes() == former
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.sqlite", "page.html"]
-
-
-@pytest.mark.thorough
-def test_the_demo_writes_its_page_and_its_json(tmp_path: Path) -> None:
-    result = run_demo(tmp_path / "demo", nodes=1, gpus_per_node=1)
-
-    document = json.loads(result.json.read_text(encoding="utf-8"))
-    read = PageReader(result.page.read_text(encoding="utf-8"))
-    assert document["format"] == table_registry.FORMAT
-    assert result.page == tmp_path / "demo" / "demo.html"
-    assert unpacked(read.island["tables"]["iterations"]["columns"][1]) == sorted(
-        document["tables"]["iterations"]["iteration"], key=lambda one: -document["tables"]["iterations"]["longest_ns"][one]
-    )
-
-
-# -- a real browser ------------------------------------------------------------
+    sentence(refused, NOT_WRITABLE)
 
 
 def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, browser: Browser) -> None:
@@ -471,10 +424,6 @@ def test_in_a_browser_figures_are_drawn_in_the_colours_of_the_system(run: Run, b
         wanted = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]
         # Far more than its entry in the legend.
         assert (picture == wanted).all(axis=-1).sum() > 400, name
-
-
-def test_the_largest_size_leaves_room() -> None:
-    assert content.LARGEST < LARGEST
 
 
 def test_each_cause_of_the_bar_has_its_own_colour() -> None:

@@ -1,7 +1,5 @@
 """What the page begins with, its drawings, and what a browser does with them."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -57,9 +55,6 @@ def answer(browser: Browser, html: str, script: str, *, dark: bool = False, widt
     return json.loads(PageReader(dom).one("pre", id="answer").text)
 
 
-# -- what comes first ------------------------------------------------------------------------------------------------------
-
-
 def test_the_page_begins_with_the_verdict_the_bar_the_tiles_and_the_findings(run: Run) -> None:
     found = verdict(run.measured.head, run.measured.tables)
 
@@ -111,9 +106,6 @@ def test_a_run_without_a_gpu_has_a_page_of_its_hosts(tmp_path: Path) -> None:
     assert "none is found; " in run.read.one("section", id="overview").text
     assert run.read.one("div", id="tree-host")
     assert not run.read.all("div", id="tree-device")
-
-
-# -- drawings --------------------------------------------------------------------------------------------------------------
 
 
 def test_families_are_one_number_first_and_add_up(run: Run) -> None:
@@ -201,9 +193,6 @@ def test_sampled_metrics_have_units(run: Run) -> None:
 
     assert {name.rpartition("[")[2] for name in values["metric"]} == {"%]", "GHz]"}
     assert all(0.5 < clock < 3 for clock in clocks)
-
-
-# -- a real browser --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough

@@ -1,7 +1,5 @@
 """Results as an analyst uses them: each table is a frame and an attribute, and files are written by methods."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that does not fit in the memory is refused before it is read, with a part of it that fits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A rank that is late because it waits in another communicator is followed to where that began."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """talp-pages of BSC, where it is installed, reads the files of `efficiency --talp` and draws runs as one series over time."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil

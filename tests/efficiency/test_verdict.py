@@ -1,7 +1,5 @@
 """What matters first: the sentence, the bar of wall time, and the four numbers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs replayed with other durations, whose lengths are known."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which part of a run is measured: the program and not its recording, the steady part, a part that is chosen."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Opening reports: forms, columns that come and go, exports by nsys, what arguments stand for."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat
@@ -216,14 +214,6 @@ def test_an_export_without_any_metadata_is_described(tmp_path: Path) -> None:
     identity = describe(open_report(report.write(tmp_path / "a.sqlite")))
     assert (identity.schema, identity.utc_ns, identity.host) == (None, None, "")
     assert "has no start time of its session" in identity.warnings[0]
-
-
-def test_a_schema_that_is_newer_than_known_is_a_warning_and_a_try(tmp_path: Path) -> None:
-    report = ReportBuilder(schema="3.99.0")
-    report.kernel("k", 0, 10)
-    found = inspect([report.write(tmp_path / "a.sqlite")])[0]
-    assert "schema 3.99 is newer than 3.30" in found["warnings"][0]
-    assert found["tables"][0]["sources"][0]["rows"] == 1
 
 
 def test_inspect_says_what_is_in_a_report(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Exports with times in UTC or shifted by a constant give what the same report gives without; contradictions are found."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable
@@ -230,8 +228,6 @@ def test_a_recording_that_starts_late_contradicts_nothing(tmp_path: Path) -> Non
     made.os_call("read", late, late + 5)
     assert open_report(made.write(tmp_path / "a.sqlite")).session_time == SessionTime()
 
-
-# -- columns ---------------------------------------------------------------------------------------------------------------
 
 NO_TIMES_OF_EVENTS = {
     "endGlobalTid": "a thread",

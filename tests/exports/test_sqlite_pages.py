@@ -1,7 +1,5 @@
 """Numbers out of the pages of a database are those that SQLite gives; what is unusual or damaged is left to SQLite."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -160,8 +158,6 @@ def test_pages_that_refer_to_each_other_end(tmp_path: Path) -> None:
     with Pages(path) as pages, pytest.raises(UnsupportedPage):
         find_leaves(pages, root, (), (1, 2 * ROWS))
 
-
-# -- any tables ------------------------------------------------------------------------------------------------------------
 
 DECLARED = ("integer", "int", "real", "text", "numeric", "blob", "", "integer as (7) stored", "integer as (8) virtual")
 values = st.one_of(

@@ -1,7 +1,5 @@
 """Tables that are read once: what is stored of them answers as the database does, and what is not stored is read from it."""
 
-from __future__ import annotations
-
 import pickle
 import sqlite3
 from collections import Counter

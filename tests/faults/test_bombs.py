@@ -1,7 +1,5 @@
 """Contents that would take memory or time without end: a limit, with a sentence where it is reached."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import sqlite3

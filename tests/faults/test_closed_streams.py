@@ -1,7 +1,5 @@
 """Streams that are closed, or that nobody reads any more: no hang, and a signal still ends the program."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Any value in any column of an SQLite export: a trace, or a sentence that names the report."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

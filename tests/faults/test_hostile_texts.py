@@ -1,7 +1,5 @@
 """A report whose texts all try something goes through every command, and no text does anything in any output."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -12,9 +10,9 @@ from unittest import mock
 import polars as pl
 import pytest
 from support.acting import acting_characters, outputs_fault, screen_fault
-from support.browser import browser_or_skip
 from support.command_line import CommandLine
-from support.hostile_report import BEHIND, BROKEN, Alike, InTurn, write_hostile_report, write_hostile_training
+from support.failed_runs import sentence
+from support.hostile_report import BEHIND, Alike, InTurn, write_hostile_report, write_hostile_training
 from support.report_builder import ReportBuilder
 from support.view_parser import parse_views
 
@@ -39,7 +37,6 @@ SHORT: tuple[tuple[str, ...], ...] = (
     ("efficiency", REPORTS[0], *RESULTS),
     ("whatif", REPORTS[0], *CHANGES, *REPLAYED),
 )
-WITH_PAGE = ("efficiency", REPORTS[0], "-o", "page.html", *RESULTS)
 NOT_COMPLETE = 9
 _STYLED = re.compile(rf"\x1b\[(?:{'|'.join((STRONG, GOOD, FAIR, POOR, FAINT, ERROR, WARNING))})m([^\x1b]*)\x1b\[0m")
 
@@ -104,24 +101,6 @@ def test_no_text_of_a_training_acts_in_its_findings_and_iterations(command_line:
 
 
 @pytest.mark.thorough
-def test_pages_do_nothing_in_a_browser(command_line: CommandLine, tmp_path: Path) -> None:
-    write_reports(command_line.folder, 7, ranks=1)
-    for command in (SHORT[1], WITH_PAGE):
-        assert fault_of(command_line, *command) is None
-    training = ("efficiency", "run", "-o", "training.html", "--regions", "*")
-    assert not any(training_faults(command_line, Alike(BEHIND[0]), training).values())
-    browser = browser_or_skip(tmp_path)
-
-    for page in ("page.html", "training.html", "OUT.cfgs/index.html"):
-        html = (command_line.folder / page).read_text()
-        shown, complaints = browser.run(html, "--dump-dom")
-        assert complaints == ""
-        assert f"<title>{BROKEN}" not in shown
-        assert "<table" in shown
-        assert browser.requests(html) == []
-
-
-@pytest.mark.thorough
 @pytest.mark.parametrize("command", SHORT, ids=lambda command: command[0])
 def test_a_terminal_gets_plain_lines(command: tuple[str, ...], command_line: CommandLine) -> None:
     write_reports(command_line.folder, 11, ranks=1)
@@ -150,9 +129,7 @@ def test_a_sentence_that_names_an_odd_file_is_one_plain_line(name: str, content:
 
     done = command_line.run("inspect", f"{name}.sqlite")
 
-    assert done.returncode == 3
-    assert done.stderr.count("\n") == 1
-    assert acting_characters(done.stderr) == []
+    assert acting_characters(sentence(done, 3)) == []
 
 
 def test_a_device_of_a_host_with_control_characters_is_shown_as_text(command_line: CommandLine) -> None:

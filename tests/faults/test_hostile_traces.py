@@ -1,7 +1,5 @@
 """Traces, and what is read beside them, that are small and would take memory or time without end, or are no files."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import json

@@ -1,7 +1,5 @@
 """What a command reads, and what others wrote, stays as it is: no option of any command writes over it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import stat

@@ -1,7 +1,5 @@
 """Paths are taken as they are: characters that mean something to a library mean nothing here."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os
@@ -69,8 +67,6 @@ def test_folders_for_intermediate_files_may_have_any_name(name: str, tmp_path: P
         assert run.events("kernels").collect()["name"].to_list() == ["wanted", "wanted"]
         assert run.clocks.height >= 0
 
-
-# -- paths that are none ------------------------------------------------------------------------------------------------------
 
 USAGE, BAD_REPORT, NOT_WRITABLE, TRACE = 2, 3, 5, 8
 NO_PATHS = ["x" * 300, "x" * 5000, "x/" * 2500, "loop", "loop/x", "rank0.sqlite/x", "nothing/x"]

@@ -1,7 +1,5 @@
 """Intermediate files are the user's alone: what workers exchange is executed by who reads it."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import stat

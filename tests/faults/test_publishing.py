@@ -2,8 +2,6 @@
 process leaves is removed by the next one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -196,9 +194,6 @@ def test_who_waits_for_a_stopped_program_gives_up_with_a_sentence(
     assert contents(tmp_path) == former
 
 
-# -- what killed processes left ----------------------------------------------------------------------------------------------
-
-
 def left_behind(parent: Path, purpose: str = "OUT", keep: Collection[Path] = ()) -> Path:
     """A temporary folder of a process that was killed."""
     child = os.fork()
@@ -276,9 +271,6 @@ def test_what_a_run_has_in_a_folder_of_reports_is_no_report(command_line: Comman
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"path"') == 1
-
-
-# -- files of the user -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

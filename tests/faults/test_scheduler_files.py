@@ -1,7 +1,5 @@
 """What is given as a Dask scheduler may be anything."""
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

@@ -1,7 +1,5 @@
 """Every signal that ends the program: one sentence, 128 and its number, and nothing is left."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -25,7 +23,14 @@ def nothing_published() -> None:
     process.published.clear()
 
 
-@pytest.mark.parametrize("step", ["nsys2prv.run.collect.EventReader", "nsys2prv.trace.translate.write_trace"])
+STEPS = {
+    "nsys2prv.run.collect.EventReader": ("translate", "rank0.sqlite", "-o", "OUT", "--force"),
+    "nsys2prv.trace.translate.write_trace": ("translate", "rank0.sqlite", "-o", "OUT", "--force"),
+    "nsys2prv.efficiency.measure.measure_all": ("efficiency", "rank0.sqlite", "--json-file", "OUT.json", "--scratch", "."),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
     "number",
     [
@@ -44,7 +49,7 @@ def test_each_signal_leaves_the_former_output(
     before = contents(tmp_path)
     monkeypatch.setattr(step, lambda *_, **__: os.kill(os.getpid(), number))
 
-    said = sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT", "--force"), 128 + number, "nothing was written")
+    said = sentence(command_line.run(*STEPS[step]), 128 + number, "nothing was written")
 
     assert number == signal.SIGINT or f"interrupted by {number.name}" in said
     assert contents(tmp_path) == before
@@ -69,6 +74,7 @@ def test_a_demo_that_was_interrupted_can_be_made_anew(
         assert not [path for path in (tmp_path / "DIR").rglob("*") if path.is_file()]
 
     assert command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1").returncode == 0
+    assert {"demo.html", "demo.prv"} <= {path.name for path in (tmp_path / "DIR").iterdir()}
 
 
 def test_a_signal_while_modules_are_loaded_is_one_sentence(

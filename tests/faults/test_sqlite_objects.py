@@ -1,7 +1,5 @@
 """What an SQLite export can be besides complete tables: nothing in it is run or goes on without end, and no rows are lost."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """nsys2prv as it is installed from its wheel: `make wheel-test`. Skipped where it runs from the checkout."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Files for others: of CI services, recipes of package managers, the change log, the manual page."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

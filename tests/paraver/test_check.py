@@ -1,7 +1,5 @@
 """The check passes a valid trace, and names each line that breaks a rule."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

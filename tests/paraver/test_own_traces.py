@@ -1,7 +1,5 @@
 """Traces of nsys2prv keep more than other traces: states without gaps, times of messages, and an account that fits."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -9,11 +7,10 @@ from typing import Any
 
 import pytest
 from support.report_builder import ReportBuilder
+from support.traces import translate_unaligned
 
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.record_checks import TraceRule
-from nsys2prv.trace.translate import translate
-from nsys2prv.trace.translate_options import TranslateOptions
 
 PRV = """\
 #Paraver (21/11/2025 at 06:36):1000_ns:1(4):1:1(2:1)
@@ -239,8 +236,7 @@ def test_basicanalysis_knows_the_trace_its_streams_and_its_metrics(tmp_path: Pat
     reports = two_nodes()
     if copies:
         reports[0].copy(40, 50, 8)
-    paths = [report.write(tmp_path / f"{rank}.sqlite") for rank, report in enumerate(reports)]
-    prv = translate(paths, tmp_path / "out", TranslateOptions(align="none")).prv
+    prv = translate_unaligned(tmp_path, *reports).prv
     names = prv.with_suffix(".row").read_text().partition("LEVEL THREAD SIZE")[2].split("\n\n")[0].splitlines()[1:]
 
     assert is_taken_for_nsys2prv(prv.with_suffix(".pcf").read_bytes())
@@ -253,5 +249,5 @@ def test_basicanalysis_knows_the_trace_its_streams_and_its_metrics(tmp_path: Pat
 def test_basicanalysis_does_not_take_a_trace_without_gpus_for_one_with_them(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.os_call("read", 0, 5)
-    prv = translate([report.write(tmp_path / "r.sqlite")], tmp_path / "out").prv
+    prv = translate_unaligned(tmp_path, report).prv
     assert not is_taken_for_nsys2prv(prv.with_suffix(".pcf").read_bytes())

@@ -1,7 +1,5 @@
 """Lines of a .prv: made in whole columns, they are those that are made one by one; and read, they are what was written."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import random

@@ -1,7 +1,5 @@
 """The strict reader reads every line of a valid trace, and names each malformed line."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What holds for all reports, tried with made ones that are full of equal times and contradictions."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What holds for all reports, tried with all real ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

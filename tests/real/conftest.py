@@ -1,7 +1,5 @@
 """The real reports in ../shared/reports, each translated once; tests are skipped where they are missing."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass

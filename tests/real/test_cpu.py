@@ -1,7 +1,5 @@
 """Scheduling, samples and calls of the OS on real reports: counted again with SQL that shares nothing with nsys2prv."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

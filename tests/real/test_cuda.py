@@ -1,7 +1,5 @@
 """CUDA beyond calls, kernels and copies, on real reports: counted again with SQL that shares nothing with nsys2prv."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 
@@ -47,11 +45,10 @@ def test_waits_by_the_name_of_their_call_have_their_numbers_and_times(translatio
         kind = next(kind for part, kind in _WAITS.items() if part in call)
         counts[kind] += count
         times[kind] += time
-    labels = translated.trace.labels.types[SYNCHRONIZATION].values or {}
-    waits = translated.trace.intervals([SYNCHRONIZATION]).with_columns(label=pl.col("value").replace_strict(labels))
-    found = waits.group_by("label").agg(pl.len(), time=(pl.col("end") - pl.col("begin")).sum())
-    assert dict(found.select("label", "len").iter_rows()) == counts
-    assert dict(found.select("label", "time").iter_rows()) == times
+    waits = translated.trace.named(translated.trace.intervals([SYNCHRONIZATION]))
+    found = waits.group_by("name").agg(pl.len(), time=(pl.col("end") - pl.col("begin")).sum())
+    assert dict(found.select("name", "len").iter_rows()) == counts
+    assert dict(found.select("name", "time").iter_rows()) == times
 
 
 def test_memory_in_use_follows_its_table(translation: Translation) -> None:
@@ -71,9 +68,8 @@ def test_memory_in_use_follows_its_table(translation: Translation) -> None:
              from (select rowid, *, case memoryOperationType when 0 then bytes else -bytes end as change
                    from CUDA_GPU_MEMORY_USAGE_EVENTS) usage join ENUM_CUDA_MEM_KIND on id = memKind) group by label"""
     )
-    labels = translated.trace.labels.types
-    of_kind = translated.trace.events(list(range(*MEMORY_OF_KIND)))
-    found = of_kind.group_by("type", maintain_order=True).agg(pl.col("value").max(), last=pl.col("value").last(), rows=pl.len())
-    assert sorted((labels[number].label.lower(), *rest) for number, *rest in found.iter_rows()) == sorted(
+    of_kind = translated.trace.named(translated.trace.events(list(range(*MEMORY_OF_KIND))))
+    found = of_kind.group_by("label").agg(pl.col("value").max(), last=pl.col("value").last(), rows=pl.len())
+    assert sorted((label.lower(), *rest) for label, *rest in found.iter_rows()) == sorted(
         (f"gpu memory in use: {label.lower()}", *rest) for label, *rest in kinds
     )

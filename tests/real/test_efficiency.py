@@ -1,7 +1,5 @@
 """Efficiency numbers of the real reports: against SQL and numpy, against their traces, against Paraver's views."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -118,9 +116,6 @@ def test_products_and_sums_hold(name: str, efficiency: Measured) -> None:
     assert tables["gaps"]["total_ns"].sum() == tables["devices"]["idle_ns"].sum()
     assert tables["bins"]["useful_ns"].sum() == run["useful_ns"]
     assert tables["threads"]["cuda_ns"].sum() == run["cuda_ns"]
-
-
-# -- Paraver --------------------------------------------------------------------------------
 
 
 def rows_of_table(csv: Path) -> list[list[float]]:

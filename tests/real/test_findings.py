@@ -1,7 +1,5 @@
 """Findings of the real reports: which there are, and why."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Callable

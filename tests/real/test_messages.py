@@ -1,7 +1,5 @@
 """Messages of real MPI programs: every send is in one, none runs backward, and Paraver counts the same on their way."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """What events of NVTX say, and the calls behind NCCL's kernels, against SQL that shares nothing with nsys2prv."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 
@@ -17,10 +15,8 @@ NVTX_REPORTS = ("nvtx-2022.4.2", "nvtx-2023.4.4", "nvtx-2024.2.3", "sched")
 
 
 def labelled(trace: WholeTrace, number: int) -> pl.DataFrame:
-    """Time, value and label of each pair of a type whose value is not 0."""
-    labels = dict(trace.labels.types[number].values or {}) if number in trace.labels.types else {}
-    found = trace.events([number]).filter(pl.col("value") != 0)
-    return found.select("time", "value", label=pl.col("value").replace_strict(labels, default=None, return_dtype=pl.String))
+    """Pairs of a type whose value is not 0, with names."""
+    return trace.named(trace.events([number]).filter(pl.col("value") != 0))
 
 
 @pytest.mark.parametrize("report", NVTX_REPORTS)
@@ -36,7 +32,7 @@ def test_each_category_is_named_by_its_process_and_domain(report: str, translati
         )
     )
     assert sum(expected.values()) == 134
-    assert Counter(labelled(translated.trace, 9510)["label"]) == expected
+    assert Counter(labelled(translated.trace, 9510)["name"]) == expected
 
 
 @pytest.mark.parametrize("report", NVTX_REPORTS)
@@ -75,16 +71,13 @@ def test_kernels_of_nccl_have_the_call_that_launched_them(translation: Callable[
     assert sum(expected.values()) == 64
     assert Counter(spans.select("begin", "end").rows()) == expected
     # Each group has sends and receives.
-    assert set(labelled(translated.trace, 9508)["label"]) == {"ncclGroupEnd"}
+    assert set(labelled(translated.trace, 9508)["name"]) == {"ncclGroupEnd"}
 
 
 def _offset(translated: Translated) -> int:
     """Added to times of the report to get those of the trace: the first region of NCCL is in both."""
     first = "select min(start) from NVTX_EVENTS where textId in (select id from StringIds where value like 'nccl%')"
     return int(labelled(translated.trace, 9500)["time"].min()) - translated.query(first)[0][0]  # type: ignore[arg-type]
-
-
-# -- ranges on the GPU in the trace of a real training, against SQL that goes through correlation ids, and in Paraver ----
 
 
 # What an analyst calls a product of matrices, an attention or a communication, however it is written.

@@ -1,7 +1,5 @@
 """Reports of one run, of one host, and of several, and what is known of their clocks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every table with events of every real report is translated, or left out under a reason; plugins and adapters against SQL."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What stands in the tables of a real report stands in its trace: counted again with SQL that shares nothing with nsys2prv."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections import Counter
@@ -176,12 +174,11 @@ def in_reports(translated: Translated) -> list[Event]:
 @lru_cache(maxsize=1)
 def in_trace(translated: Translated) -> list[Event]:
     """Every interval of the trace that is of one of TYPES; other kinds of activity have tests of their own."""
-    labels = translated.trace.labels.types
-    intervals = translated.trace.intervals().filter(~pl.col("type").is_in(MADE_OF_OTHERS))
+    intervals = translated.trace.named(translated.trace.intervals().filter(~pl.col("type").is_in(MADE_OF_OTHERS)))
     kinds = {number: kind for number in intervals["type"].unique() for kind in TYPES if _is_of_kind(number, kind)}
     return [
-        Event(kinds[number], _without_mark((labels[number].values or {})[value]), begin, end)
-        for number, value, begin, end in intervals.select("type", "value", "begin", "end").iter_rows()
+        Event(kinds[number], _without_mark(name), begin, end)
+        for number, name, begin, end in intervals.select("type", "name", "begin", "end").iter_rows()
         if number in kinds
     ]
 
@@ -251,7 +248,6 @@ def test_each_mark_is_there(translated: Translated) -> None:
             if database.execute("select 1 from sqlite_master where name = 'NVTX_EVENTS'").fetchone():
                 marks = database.execute(f"select label from ({_NVTX}) where eventType = 34")
                 expected.update(_as_label(label) for (label,) in marks)
-    labels = translated.trace.labels.types
-    marks_found = translated.trace.events([9005]).filter(pl.col("value") != 0)["value"]
+    marks_found = translated.trace.named(translated.trace.events([9005]).filter(pl.col("value") != 0))
 
-    assert Counter(_without_mark((labels[9005].values or {})[value]) for value in marks_found) == expected
+    assert Counter(map(_without_mark, marks_found["name"])) == expected

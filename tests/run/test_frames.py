@@ -1,7 +1,5 @@
 """Events of a run as data frames."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from support.report_builder import ReportBuilder

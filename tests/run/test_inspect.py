@@ -1,7 +1,5 @@
 """`inspect` begins with the run, says each thing once, and has a line for each report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from support.command_line import CommandLine

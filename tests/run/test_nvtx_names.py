@@ -1,7 +1,5 @@
 """Names of NVTX ranges can be listed before one of them is chosen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

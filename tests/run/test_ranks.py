@@ -1,7 +1,5 @@
 """Who is who over all reports: ranks, hosts, whether they are of one run; broken ones among them; limits."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re
@@ -14,7 +12,9 @@ from typing import Any
 import polars as pl
 import pytest
 from support.command_line import CommandLine
+from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
+from support.traces import checked
 from support.whole_report import whole_report
 from support.whole_trace import open_whole
 
@@ -26,7 +26,6 @@ from nsys2prv.errors import DamagedReport, InconsistentRun, TooManyRows, Unrelat
 from nsys2prv.exports import open_report
 from nsys2prv.exports.tables import Lookups
 from nsys2prv.paraver import trace_format
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.open import BrokenReports
 from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import Summary, translate
@@ -51,9 +50,7 @@ def run(
     for path, report in reports.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         paths.append(with_call(report).write(folder / path))
-    summary = translate(paths, folder / "trace", replace(options or TranslateOptions(), no_views=True))
-    assert check_trace(summary.prv).valid
-    return summary
+    return checked(translate(paths, folder / "trace", replace(options or TranslateOptions(), no_views=True)))
 
 
 def findings(summary: Summary) -> dict[str, str]:
@@ -395,9 +392,7 @@ def test_strict_makes_errors_of_all_that_is_not_one_complete_run(command_line: C
         if name == "fine":
             assert (strict.returncode, strict.stderr, lax.stderr) == (DONE, "", "")
             continue
-        assert strict.returncode == INCONSISTENT, name
-        assert strict.stderr.startswith("nsys2prv: the reports are not one complete run: ")
-        assert strict.stderr.count("\n") == 1
+        sentence(strict, INCONSISTENT, "nsys2prv: the reports are not one complete run: ")
         assert not list((tmp_path / name).glob("strict*"))
         assert lax.returncode == DONE
         assert lax.stderr.startswith("warning: ")
@@ -590,8 +585,7 @@ def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_i
         report = whole_report(host=host, ranks=1)
         report._rows["TARGET_INFO_GPU"][0]["uuid"] = f"uuid of {host}"
         paths[host] = report.write(tmp_path / f"{host}.sqlite")
-    merged = translate(list(paths.values()), tmp_path / "merged", TranslateOptions(align="utc", unrelated=True))
-    assert check_trace(merged.prv).valid
+    merged = checked(translate(list(paths.values()), tmp_path / "merged", TranslateOptions(align="utc", unrelated=True)))
     for host, path in paths.items():
         alone = translate([path], tmp_path / f"alone_{host}", TranslateOptions(align="utc"))
         assert lines_of_node(merged, host) == lines_of_node(alone, host)
@@ -728,9 +722,7 @@ def test_several_broken_reports_are_all_named(command_line: CommandLine, tmp_pat
 
 def test_when_all_reports_are_broken_there_is_nothing_to_go_on_with(command_line: CommandLine, tmp_path: Path) -> None:
     broken = [text_file(tmp_path), missing(tmp_path)]
-    done = command_line.run("translate", *broken, "-o", tmp_path / "trace", "--keep-going")
-    assert done.returncode == BAD_REPORT
-    assert done.stderr.count("\n") == 1
+    sentence(command_line.run("translate", *broken, "-o", tmp_path / "trace", "--keep-going"), BAD_REPORT)
 
 
 def test_an_error_is_raised_without_keep_going_or_where_it_is_about_no_report() -> None:
@@ -760,8 +752,7 @@ def many_streams(streams: int = 40) -> ReportBuilder:
 def test_folded_streams_are_a_few_rows_with_the_same_events(tmp_path: Path) -> None:
     report = many_streams().write(tmp_path / "r.sqlite")
     plain = translate([report], tmp_path / "plain")
-    folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
-    assert check_trace(folded.prv).violations == ()
+    folded = checked(translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True)))
     names = [name for task in folded.content["tasks"] for name in task["threads"] if name.startswith("CUDA")]
     assert names == ["CUDA-D0.S0-node01"] * 3
     assert plain.content["trace"]["rows"] > 40

@@ -1,7 +1,5 @@
 """A long report is read in shares by several workers: all of them together give what one process reads at once."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Events find the API calls that caused them, in whatever order tables are and however much is held at once."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whether a text from outside does anything in an output: on a screen, in a spreadsheet, a page, a trace, a view."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

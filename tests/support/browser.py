@@ -1,7 +1,5 @@
 """Pages as a parser of HTML and a real browser see them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Where this checkout and the real reports are."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

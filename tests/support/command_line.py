@@ -1,7 +1,5 @@
 """nsys2prv as users call it."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import io

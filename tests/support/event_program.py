@@ -1,7 +1,5 @@
 """Programs that record CUDA events and wait for them, as reports."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from support.report_builder import ReportBuilder

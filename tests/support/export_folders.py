@@ -1,7 +1,5 @@
 """Exports in other forms than SQLite: a folder of Parquet files or of Arrow files, as nsys writes them."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sqlite3

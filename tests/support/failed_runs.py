@@ -1,7 +1,5 @@
 """What every failed run of nsys2prv must be: one sentence, a documented exit code, and nothing changed around."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

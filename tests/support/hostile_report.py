@@ -1,7 +1,5 @@
 """Reports in which every text tries something: to end a line, to run as script, formula or template, to move the cursor."""
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3
@@ -137,19 +135,16 @@ def write_hostile_training(folder: Path, weave: Weave) -> list[Path]:
     """Write the reports of a training with iterations and much that is slow, with something hostile in all texts."""
     folder.mkdir(exist_ok=True)
     cluster = Cluster(nodes=2, gpus_per_node=1, iterations=4, layers=1, slow_gpu=1, allocations_in_loop=True)
-    reports = []
-    for name, tables in generate(cluster):
-        woven = {table: _woven(table, frame, weave) for table, frame in tables.items()}
-        reports.append(folder / f"{name}.sqlite")
-        write_report(reports[-1], woven)
-        _halve(reports[-1], woven)
-    return reports
+    return [_write_woven(folder / f"{name}.sqlite", tables, weave) for name, tables in generate(cluster)]
 
 
 def write_hostile_report(path: Path, weave: Weave, *, rank: int = 0, ranks: int = 1) -> Path:
     """Write an SQLite export with a row in every table that has texts, and something hostile in all of them."""
-    tables = _report_of_all_texts(weave, rank, ranks).tables()
-    woven = {name: _woven(name, frame, weave) for name, frame in tables.items()}
+    return _write_woven(path, _report_of_all_texts(weave, rank, ranks).tables(), weave)
+
+
+def _write_woven(path: Path, tables: Mapping[str, pl.DataFrame], weave: Weave) -> Path:
+    woven = {table: _woven(table, frame, weave) for table, frame in tables.items()}
     write_report(path, woven)
     _halve(path, woven)
     return path

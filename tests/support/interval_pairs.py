@@ -1,7 +1,5 @@
 """Starts and ends of intervals (event type with a value, the same type with 0) to intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Runs that are measured with clocks that are known as a test says."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,9 +28,7 @@ def measured_with_clocks(
 
 
 def known_to(*half_widths: int | None, times: Sequence[int] = (0,)) -> dict[str, Any]:
-    """A clock that is known to half widths from times of the trace on, ns."""
+    """A clock that is known to half widths from times of the trace on, ns; None: it is not known."""
     known = [width for width in half_widths if width is not None]
-    worst = max(known) if len(known) == len(half_widths) else None
-    return {
-        "interval_ns": {"best": min(known), "worst": worst, "times": list(times), "half_widths": list(half_widths)}
-    }  # fmt: skip
+    best, worst = min(known, default=None), max(known) if len(known) == len(half_widths) else None
+    return {"interval_ns": {"best": best, "worst": worst, "times": list(times), "half_widths": list(half_widths)}}

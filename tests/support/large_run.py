@@ -1,7 +1,5 @@
 """Efficiency tables of a run with many GPUs, made from those of a small one: as many rows and digits as a real one has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Made reports, full of equal times and contradictions: events of all kinds, drawn at random by hypothesis."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Small reports and their numbers, as tests of the measurement look at them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Regions of NCCL with payloads, for reports that tests make."""
 
-from __future__ import annotations
-
 import struct
 
 from nsys2prv.demo.nsys_tables import payload_blob

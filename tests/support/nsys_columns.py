@@ -1,7 +1,5 @@
 """Tables of nsys exports with their columns and types."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.demo.nsys_tables import COLUMNS as COLUMNS_OF_DEMO

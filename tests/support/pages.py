@@ -1,7 +1,5 @@
 """A measured run with its page, as tests look at both."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from dataclasses import dataclass, field

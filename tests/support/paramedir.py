@@ -1,7 +1,5 @@
 """paramedir, BSC's command-line reader of traces: many views of one trace at once, and its tables as numbers."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """The real reports, and which of them are translated together."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

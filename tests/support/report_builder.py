@@ -201,71 +201,30 @@ class ReportBuilder:
         )  # fmt: skip
         return correlation
 
-    def kernel(
-        self,
-        name: str,
-        start: int,
-        end: int,
-        *,
-        launch: tuple[int, int] | None = None,
-        correlation: int | None = None,
-        short_name: str | None = None,
-        **columns: Value,
-    ) -> int | None:
-        """Add a kernel; gives its correlation id, None when it has none."""
+    def kernel(self, name: str, start: int, end: int, *, short_name: str | None = None, **work: Any) -> int | None:
+        """Add a kernel; gives its correlation id, None when it has none; `work`: its launch and columns, as in `_work`."""
         fixed = {
             "demangledName": self.string(name), "shortName": self.string(short_name or kernel_short_name(name)),
             "mangledName": self.string(name), "launchType": 1, "cacheConfig": 1, "registersPerThread": 32,
             "gridX": 1, "gridY": 1, "gridZ": 1, "blockX": 128, "blockY": 1, "blockZ": 1, "staticSharedMemory": 0,
             "dynamicSharedMemory": 0, "localMemoryPerThread": 0, "localMemoryTotal": 0, "gridId": 1,
         }  # fmt: skip
-        return self._work("KERNEL", "cudaLaunchKernel_v7000", start, end, launch, correlation, {**fixed, **columns})
+        return self._work("KERNEL", "cudaLaunchKernel_v7000", start, end, **{**fixed, **work})
 
-    def copy(
-        self,
-        start: int,
-        end: int,
-        size: int,
-        *,
-        kind: int = 1,
-        pageable: bool = False,
-        launch: tuple[int, int] | None = None,
-        correlation: int | None = None,
-        **columns: Value,
-    ) -> int | None:
-        """Add a copy of `size` bytes; `kind` 1 HtoD, 2 DtoH, 8 DtoD, 10 PtoP; gives its correlation id."""
+    def copy(self, start: int, end: int, size: int, *, kind: int = 1, pageable: bool = False, **work: Any) -> int | None:
+        """Add a copy of `size` bytes; `kind` 1 HtoD, 2 DtoH, 8 DtoD, 10 PtoP; the rest as in `kernel`."""
         host = 0 if pageable else 1
         source, destination = {1: (host, 2), 2: (2, host), 9: (host, host)}.get(kind, (2, 2))
         fixed = {"bytes": size, "copyKind": kind, "srcKind": source, "dstKind": destination}
-        return self._work("MEMCPY", "cudaMemcpyAsync_v3020", start, end, launch, correlation, {**fixed, **columns})
+        return self._work("MEMCPY", "cudaMemcpyAsync_v3020", start, end, **{**fixed, **work})
 
-    def memset(
-        self,
-        start: int,
-        end: int,
-        size: int,
-        *,
-        launch: tuple[int, int] | None = None,
-        correlation: int | None = None,
-        **columns: Value,
-    ) -> int | None:
-        """Add a memset of `size` bytes; gives its correlation id."""
-        fixed = {"value": 0, "bytes": size, "memKind": 2}
-        return self._work("MEMSET", "cudaMemsetAsync_v3020", start, end, launch, correlation, {**fixed, **columns})
+    def memset(self, start: int, end: int, size: int, **work: Any) -> int | None:
+        """Add a memset of `size` bytes; the rest as in `kernel`."""
+        return self._work("MEMSET", "cudaMemsetAsync_v3020", start, end, **{"value": 0, "bytes": size, "memKind": 2, **work})
 
-    def graph(
-        self,
-        start: int,
-        end: int,
-        *,
-        graph: int = 1,
-        launch: tuple[int, int] | None = None,
-        correlation: int | None = None,
-        **columns: Value,
-    ) -> int | None:
-        """Add the execution of a CUDA graph; gives its correlation id."""
-        fixed = {"graphId": graph, "graphExecId": 1}
-        return self._work("GRAPH_TRACE", "cudaGraphLaunch_v10000", start, end, launch, correlation, {**fixed, **columns})
+    def graph(self, start: int, end: int, *, graph: int = 1, **work: Any) -> int | None:
+        """Add the execution of a CUDA graph; the rest as in `kernel`."""
+        return self._work("GRAPH_TRACE", "cudaGraphLaunch_v10000", start, end, graphId=graph, graphExecId=1, **work)
 
     def synchronization(
         self,
@@ -273,32 +232,20 @@ class ReportBuilder:
         end: int,
         *,
         kind: int = 3,
-        correlation: int | None = None,
         event: int = NOT_APPLICABLE,
         sync: int | None = None,
-        **columns: Value,
+        **work: Any,
     ) -> ReportBuilder:
         """Add a wait; `kind` 1 event, 2 stream wait, 3 stream, 4 context; `sync` names the record of the event."""
-        self._work(
-            "SYNCHRONIZATION", "", start, end, None, correlation,
-            {"syncType": kind, "eventId": event, "eventSyncId": sync, **columns},
-        )  # fmt: skip
+        self._work("SYNCHRONIZATION", "", start, end, syncType=kind, eventId=event, eventSyncId=sync, **work)
         return self
 
     def event_record(
-        self,
-        event: int,
-        *,
-        time: int | None = None,
-        correlation: int | None = None,
-        sync: int | None = None,
-        **columns: Value,
+        self, event: int, *, time: int | None = None, correlation: int | None = None, sync: int | None = None, **columns: Value
     ) -> ReportBuilder:
         """Add the record of a CUDA event; `time` on the device, and `sync`, are told by newer schemas only."""
-        return self.row(
-            "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
-            correlationId=correlation, timestamp=time, eventId=event, eventSyncId=sync, **self._placed(columns),
-        )  # fmt: skip
+        told = {"correlationId": correlation, "timestamp": time, "eventId": event, "eventSyncId": sync}
+        return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **told, **self._placed(columns))
 
     def memory_use(
         self,
@@ -640,10 +587,14 @@ class ReportBuilder:
         call: str,
         start: int,
         end: int,
-        launch: tuple[int, int] | None,
-        correlation: int | None,
-        columns: Mapping[str, Value],
+        *,
+        launch: tuple[int, int] | None = None,
+        correlation: int | None = None,
+        **columns: Value,
     ) -> int | None:
+        """Add work of a device, and its call where `launch` has the times of that; `columns`: those of its table, and `stream`,
+        `device`, `context` and `pid` where they are not the usual ones.
+        """
         if launch is not None:
             correlation = self.api_call(call, *launch, pid=columns.get("pid"), correlation=correlation)
         placed = self._placed(columns)

@@ -1,7 +1,5 @@
 """Reports that several tests need."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Events of a run for the measurement."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nsys2prv.efficiency.event_input import read_events

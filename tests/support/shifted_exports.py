@@ -1,7 +1,5 @@
 """Exports as nsys makes them with --ts-normalize and --ts-shift: of a report in the making, or of an export in any form."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

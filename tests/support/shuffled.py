@@ -1,7 +1,5 @@
 """Copies of exports with the rows of every table in a random order, and what must not depend on that order."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Simulated clusters whose true clocks are known: what aligns clocks is simulated, and written as one report per rank."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -276,9 +274,7 @@ class _Simulation:
             with_report = random.random(self.ranks) >= kind.missing
             # A run needs two hosts.
             with_report[[0, self.ranks - 1]] = True
-        shifted = {"all": np.ones(self.ranks, dtype=bool), "some": random.random(self.ranks) < 0.5}.get(
-            kind.shifted, np.zeros(self.ranks, dtype=bool)
-        )
+        shifted = random.random(self.ranks) < {"all": 1, "some": 0.5, "": 0}[kind.shifted]
         boots = random.integers(10**12, 10**15, kind.nodes)
         return [
             self._report(rank, clocks[self.node[rank]], int(boots[self.node[rank]]), bool(shifted[rank]))

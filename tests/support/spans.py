@@ -1,7 +1,5 @@
 """Lengths of sets of intervals, computed with numpy alone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is in a trace, in names: two traces of the same events have the same contents, whatever their numbers are."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import polars as pl
@@ -29,7 +27,7 @@ def contents(trace: WholeTrace) -> TraceContents:
     """Contents of a trace, which must be whole."""
     events = trace.events()
     numbers = [number for number in events["type"].unique() if is_interval(number)]
-    named = _named_values(trace, events).with_columns(row=_row(trace, "task", "thread"))
+    named = trace.named(events).sort("line", "position").with_columns(row=_row(trace, "task", "thread"))
     is_edge = pl.col("type").is_in(numbers)
     edges = named.filter(is_edge)
     paired = pair_intervals(edges, [*_ROW, "type"])
@@ -76,15 +74,3 @@ def _row(trace: WholeTrace, task: str, thread: str) -> pl.Expr:
     first = pl.Series([one.first_row for one in trace.header.tasks])
     place = pl.lit(first).gather(pl.col(task) - 1) + pl.col(thread) - 1
     return pl.lit(pl.Series(names)).gather(place)
-
-
-def _named_values(trace: WholeTrace, events: pl.DataFrame) -> pl.DataFrame:
-    """Events with `label` (of the type) and `name` (of the value, or the number as a text)."""
-    types = [(number, named.label) for number, named in trace.labels.types.items()]
-    values = [
-        (number, value, label) for number, named in trace.labels.types.items() for value, label in (named.values or {}).items()
-    ]
-    of_types = pl.DataFrame(types, schema={"type": pl.Int64, "label": pl.String}, orient="row")
-    of_values = pl.DataFrame(values, schema={"type": pl.Int64, "value": pl.Int64, "name": pl.String}, orient="row")
-    found = events.join(of_types, on="type", how="left").join(of_values, on=["type", "value"], how="left")
-    return found.sort("line", "position").with_columns(pl.col("name").fill_null(pl.col("value").cast(pl.String)))

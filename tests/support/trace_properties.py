@@ -1,7 +1,5 @@
 """What holds for any reports: each function translates or measures them in two ways and compares."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections import Counter

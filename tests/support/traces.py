@@ -1,9 +1,6 @@
 """From reports made in a test to the trace they give, read strictly, and what is in it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,12 +38,6 @@ def translate_unaligned(folder: Path, *builders: ReportBuilder, options: Transla
 def labels_of(trace: WholeTrace, event_type: int) -> dict[int, str]:
     """Labels of the values of an event type."""
     return dict(trace.labels.types[event_type].values or {})
-
-
-def label_of(trace: WholeTrace, event_type: int | str, value: int) -> str:
-    """Label of a value of an event type, which is given by number or by label."""
-    numbers = [number for number, named in trace.labels.types.items() if event_type in (number, named.label)]
-    return next(labels[value] for labels in map(partial(labels_of, trace), numbers) if value in labels)
 
 
 def table_summary(summary: Summary, table: str, report: int = 0) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Contents of small traces, and the views rendered for them, read strictly."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

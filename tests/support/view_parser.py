@@ -1,7 +1,5 @@
 """A strict parser of Paraver's view files (.cfg)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -221,21 +219,27 @@ class _Parser:
         if not holds:
             raise MalformedCfg(f"{self._name}, line {self._line}: {what}")
 
+    def _match(self, pattern: str, text: str, what: str) -> re.Match[str]:
+        """A text that has a form as a whole."""
+        form = re.fullmatch(pattern, text)
+        self._require(form is not None, what)
+        assert form is not None
+        return form
+
     def _head(self) -> tuple[str, int]:
         end = "ConfigFile.EndDescription"
         self._require(end in self._lines, "the description has no end")
         self._line = self._lines.index(end) + 1
         head = self._lines[: self._line]
         self._require(head[:2] == ["#ParaverCFG", "ConfigFile.Version: 3.4"], "the head is not that of a view of version 3.4")
-        windows = re.fullmatch(r"ConfigFile\.NumWindows: (\d+)", head[2])
-        self._require(windows is not None and head[3] == "ConfigFile.BeginDescription", "the head announces no windows")
-        assert windows is not None
+        windows = self._match(r"ConfigFile\.NumWindows: (\d+)", head[2], "the head announces no windows")
+        self._require(head[3] == "ConfigFile.BeginDescription", "the description has no begin")
         return "\n".join(head[4:-1]).strip(), int(windows[1])
 
     def _title(self, text: str) -> None:
         self._require(not self._in_histogram, "something follows the table")
         self._in_histogram = text == _NEW_HISTOGRAM
-        self._require(self._in_histogram or re.fullmatch("< NEW DISPLAYING WINDOW .* >", text) is not None, f"{text!r}")
+        self._match(f"{_NEW_HISTOGRAM}|< NEW DISPLAYING WINDOW .* >", text, f"{text!r}")
 
     def _window_line(self, key: str, value: str) -> None:
         if key == "window_name":
@@ -270,25 +274,18 @@ class _Parser:
             self._require(int(value) == len(self._windows), f"this is window {len(self._windows)}, not {value}")
 
     def _object(self, window: Window, value: str) -> None:
-        form = re.fullmatch(r"(appl|node) \{ (\d+), \{ (.*) \} \}|(task|cpu) \{ 0, (\d+), \{ (.*) \} \}", value)
-        threads = re.fullmatch(r"thread \{ 0, (\d+), (\d+), \{ (.*) \} \}", value)
-        self._require(form is not None or threads is not None, f"window_object can't be {value[:80]!r}")
-        if threads is not None:
-            level, place, count, text = "thread", int(threads[1]), threads[2], threads[3]
-        else:
-            assert form is not None
-            level, count, text = (one for one in form.groups() if one is not None)
-            place = 0
+        pattern = r"(?:(appl|node) \{|(task|cpu) \{ 0,|(thread) \{ 0, (\d+),) (\d+), \{ (.*) \} \}"
+        *levels, place, count, text = self._match(pattern, value, f"window_object can't be {value[:80]!r}").groups()
+        level = next(filter(None, levels))
         names = text.split(", ")
         words = {"1": True, "0": False} if level == window.level else {"All": True, "None": False}
         self._require(len(names) == int(count), f"{count} objects of level {level} are announced, and {len(names)} follow")
         self._require(set(names) <= set(words), f"at level {window.level} objects of level {level} are {' or '.join(words)}")
-        window.rows[level, place] = [words[one] for one in names]
+        window.rows[level, int(place or 0)] = [words[one] for one in names]
 
     def _identifiers(self, window: Window, value: str) -> None:
-        form = re.fullmatch(r"(\d+) (\d+)", value)
-        self._require(window.is_derived and form is not None, f"a derived window is made of two others, not of {value!r}")
-        assert form is not None
+        self._require(window.is_derived, "only a derived window is made of others")
+        form = self._match(r"(\d+) (\d+)", value, f"a derived window is made of two others, not of {value!r}")
         window.parents = (int(form[1]), int(form[2]))
         known = range(1, len(self._windows))
         self._require(all(one in known for one in window.parents), f"windows {value} are not both above this one")
@@ -313,17 +310,15 @@ class _Parser:
         window.functions.update(functions)
 
     def _function_list(self, value: str) -> dict[str, str]:
-        form = re.fullmatch(r"\{ (\d+), \{ (\{[^{}]*\}(?:, \{[^{}]*\})*)(?:, )? ?\} \}", value)
-        self._require(form is not None, f"{value[:80]!r} is no list of functions")
-        assert form is not None
+        pattern = r"\{ (\d+), \{ (\{[^{}]*\}(?:, \{[^{}]*\})*)(?:, )? ?\} \}"
+        form = self._match(pattern, value, f"{value[:80]!r} is no list of functions")
         pairs = re.findall(r"\{(\w+), ([^{}]*)\}", form[2])
         self._require(len(pairs) == int(form[1]) == len(dict(pairs)), f"{form[1]} functions are announced, {len(pairs)} follow")
         return dict(pairs)
 
     def _parameters(self, window: Window, value: str) -> None:
-        form = re.fullmatch(rf"(\w+) ([^{{]+) \{{ (\d+), \{{ ((?:\d+(?: {_NUMBER})+(?:, )?)+) \}} \}}", value)
-        self._require(form is not None, f"{value[:80]!r} are no parameters of a function")
-        assert form is not None
+        pattern = rf"(\w+) ([^{{]+) \{{ (\d+), \{{ ((?:\d+(?: {_NUMBER})+(?:, )?)+) \}} \}}"
+        form = self._match(pattern, value, f"{value[:80]!r} are no parameters of a function")
         self._require(window.functions.get(form[1]) == form[2], f"{form[2]!r} is not the function of {form[1]}")
         lists = form[4].split(", ")
         self._require(len(lists) == int(form[3]), f"{form[3]} lists of numbers are announced, and {len(lists)} follow")
@@ -335,12 +330,11 @@ class _Parser:
         window.values[f"parameters of {form[1]}"] = form[4]
 
     def _filter(self, window: Window, value: str) -> None:
-        form = re.fullmatch(r"(\w+) (\d+) (.+)", value)
-        self._require(form is not None and not window.is_derived, f"{value[:80]!r} is no filter, or not of a single window")
-        assert form is not None
+        self._require(not window.is_derived, "a derived window has a filter")
+        form = self._match(r"(\w+) (\d+) (.+)", value, f"{value[:80]!r} is no filter")
         what, count, text = form[1], int(form[2]), form[3]
         if what in ("evt_type_label", "evt_value_label"):
-            self._require(re.fullmatch(r'"[^"]*"(?: "[^"]*")*', text) is not None, f"labels of {what} are not in quotes")
+            self._match(r'"[^"]*"(?: "[^"]*")*', text, f"labels of {what} are not in quotes")
             found = re.findall(r'"([^"]*)"', text)
         else:
             self._require(what in _FILTERS, f"{what!r} is no filter")

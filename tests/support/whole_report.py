@@ -1,7 +1,5 @@
 """A small report with rows in every table that is known, which tests damage, or fill with hostile texts."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from support.nsys_columns import COLUMNS

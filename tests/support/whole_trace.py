@@ -1,7 +1,5 @@
 """Traces read strictly and as a whole: all states, events, messages and intervals as frames."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -21,11 +19,6 @@ _NOTHING = Block(2, b"#\n", Header("", 0, (), ()))
 def unchanged(block: Block) -> Block:
     """A block as it is read."""
     return block
-
-
-def row_of(header: Header, task: pl.Expr, thread: pl.Expr) -> pl.Expr:
-    """Row (0, 1, ..., as in LEVEL THREAD of the .row) of task and thread numbers that a header has."""
-    return pl.lit(pl.Series([task.first_row for task in header.tasks], dtype=pl.Int64)).gather(task - 1) + thread - 1
 
 
 def events_of(block: Block) -> pl.DataFrame:
@@ -70,6 +63,23 @@ class WholeTrace(Trace):
             problem = f"value {value} of type {number} starts and never ends"
             raise TraceError(self.path, f"line {line}: {problem if value else f'type {number} ends and never started'}")
         return pairs.closed.select(*key, pl.col("time").alias("begin"), "end", "value", "depth")
+
+    def named(self, found: pl.DataFrame) -> pl.DataFrame:
+        """Events or intervals with names: `row`, `label` of the type, `name` of the value (or the number as a text)."""
+        types = [(number, kind.label) for number, kind in self.labels.types.items()]
+        values = [(number, *one) for number, kind in self.labels.types.items() for one in (kind.values or {}).items()]
+        of_types = pl.DataFrame(types, schema={"type": pl.Int64, "label": pl.String}, orient="row")
+        of_values = pl.DataFrame(values, schema={"type": pl.Int64, "value": pl.Int64, "name": pl.String}, orient="row")
+        first = pl.lit(pl.Series([task.first_row for task in self.header.tasks], dtype=pl.Int64))
+        place = first.gather(pl.col("task") - 1) + pl.col("thread") - 1
+        return (
+            found.join(of_types, on="type", how="left", maintain_order="left")
+            .join(of_values, on=["type", "value"], how="left", maintain_order="left")
+            .with_columns(
+                pl.col("name").fill_null(pl.col("value").cast(pl.String)),
+                row=pl.lit(pl.Series(self.names["THREAD"], dtype=pl.String)).gather(place),
+            )
+        )
 
 
 def open_whole(path: str | Path) -> WholeTrace:

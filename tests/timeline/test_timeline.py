@@ -1,7 +1,5 @@
 """Properties of what the timeline is built from: sort in bounded memory, lanes, states, windows, the axis."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 from itertools import pairwise

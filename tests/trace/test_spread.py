@@ -1,7 +1,5 @@
 """The same trace from this process, from local workers and from a Dask cluster, whatever happens to the workers."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import io
@@ -24,6 +22,7 @@ import psutil
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
+from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
@@ -258,9 +257,7 @@ def test_a_disk_that_is_full_for_workers_is_told_as_for_one_process(
 
     done = command_line.run("translate", long_report, "-o", folder / "out", "--workers", 2, prepare=no_file_above_64_kb)
 
-    assert done.returncode == 5, done.stderr
-    assert done.stderr.startswith(f"nsys2prv: {folder / 'out'}: the disk is full")
-    assert done.stderr.count("\n") == 1
+    sentence(done, 5, f"nsys2prv: {folder / 'out'}: the disk is full")
     assert list(folder.iterdir()) == []
 
 
@@ -288,9 +285,6 @@ def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) 
         found[count] = counted[0]
     assert found[len(every)] <= found[1] + 8, found
     assert found[len(every)] < 128
-
-
-# -- efficiency numbers ---------------------------------------------------------------------------------------------------
 
 
 def assert_same_tables(found: EfficiencyResult, wanted: EfficiencyResult) -> None:
@@ -337,6 +331,7 @@ def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     (tmp_path / "scratch").mkdir()
     found = measuring.measure(paths, EfficiencyOptions(**the_way(way, request), keep_going=True, scratch=tmp_path / "scratch"))
     assert [one["path"] for one in found.head["left_out"]] == [str(paths[1])]
+    assert found.left_out == 1
     for name in ("devices", "memory_operations", "run"):
         assert_frame_equal(found.tables[name], without.tables[name])
     with pytest.raises(DamagedReport, match=r"rank1\.sqlite"):
@@ -361,15 +356,6 @@ def test_a_cluster_needs_dask(monkeypatch: pytest.MonkeyPatch, reports: Path, tm
     monkeypatch.setitem(sys.modules, "distributed", None)
 
     with pytest.raises(UsageError, match=r"Dask, which is not installed: pip install 'dask\[distributed\]'"):
-        translate([reports], tmp_path / "out", TranslateOptions(scheduler="tcp://127.0.0.1:1"))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
-    pytest.importorskip("distributed", reason="Dask is not installed")
-    monkeypatch.setattr(execution, "_SECONDS_TO_ANSWER", 1)
-
-    with pytest.raises(UsageError, match=r"tcp://127.0.0.1:1: no Dask scheduler answers there"):
         translate([reports], tmp_path / "out", TranslateOptions(scheduler="tcp://127.0.0.1:1"))
     assert list(tmp_path.iterdir()) == []
 

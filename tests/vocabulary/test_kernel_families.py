@@ -1,7 +1,5 @@
 """Families of kernels: what names tell, whose rules count, and where families stand in a trace."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

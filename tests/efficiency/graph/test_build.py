@@ -1,7 +1,5 @@
 """Graphs of small runs whose critical path is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +7,13 @@ from typing import Any
 import pytest
 from support.measured import MS, US
 from support.report_builder import ReportBuilder
+from support.run_events import events_of
 from support.simulated_run.causes import with_and_without
 from support.simulated_run.cluster import Cluster
 from support.simulated_run.truth import simulate
 from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.bounds import PAGES
 from nsys2prv.efficiency.graph.replay import EdgeKind
 from nsys2prv.efficiency.graph.run_graph import graph_of_run
@@ -23,7 +21,6 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
-from nsys2prv.run.options import ReadOptions
 
 
 @pytest.mark.parametrize("recorded", ["pthread_create", None], ids=["creation recorded", "one stream"])
@@ -60,8 +57,7 @@ def test_launches_after_what_they_launch_are_left_out_and_counted(tmp_path: Path
     report = ReportBuilder().gpu()
     for place in range(20):
         report.kernel("before its launch", place * 1000, place * 1000 + 500, launch=(place * 1000 + 9000, place * 1000 + 9100))
-    path = report.write(tmp_path / "report.sqlite")
-    built = graph_of_run(MeasuredRun(read_events([path], ReadOptions(), tmp_path, with_dependencies=True)))
+    built = graph_of_run(MeasuredRun(events_of(tmp_path, report)))
     assert built.left_out == {EdgeKind.LAUNCH: 20}
 
 

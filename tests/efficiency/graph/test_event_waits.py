@@ -1,7 +1,5 @@
 """What waits for what by CUDA events."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The critical path over two ranks, three streams, events, a collective and a message, as it was worked out by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Events of one time come in an order that depends on what they are, not on where their rows are in a table."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 
@@ -9,13 +7,12 @@ import numpy as np
 import polars as pl
 import pytest
 from support.report_builder import ReportBuilder
+from support.run_events import events_of
 
-from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.moments import RunMoments, run_moments
 from nsys2prv.efficiency.graph.run_graph import graph_of_run
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.run.options import ReadOptions
 
 LAUNCH, SYNCHRONIZATION, LONG = 1, 2, 3
 Interval = tuple[int, int, int, int]
@@ -74,8 +71,7 @@ def test_what_the_os_does_inside_of_a_call_is_left_out(tmp_path: Path) -> None:
     report.api_call("cudaStreamSynchronize_v3020", 30, 250)
     # As long as the call, inside of it, and beyond it.
     report.os_call("poll", 30, 250).os_call("read", 40, 50).os_call("write", 240, 260)
-    path = report.write(tmp_path / "report.sqlite")
-    built = graph_of_run(MeasuredRun(read_events([path], ReadOptions(), tmp_path, with_dependencies=True)))
+    built = graph_of_run(MeasuredRun(events_of(tmp_path, report)))
     names = set(built.labels.frame["name"])
     assert "write" in names
     assert not names & {"poll", "read"}

@@ -1,7 +1,5 @@
 """Which collective calls of MPI are the same one."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

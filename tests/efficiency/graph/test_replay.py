@@ -1,7 +1,5 @@
 """The replay of small random graphs, against a plain program that goes through moments one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch

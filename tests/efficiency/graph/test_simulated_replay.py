@@ -1,7 +1,5 @@
 """Graphs of simulated clusters: a replay without a change gives the measured times."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -10,8 +10,6 @@ What is compared is as long for the same reasons: the same cluster and seed, so 
 - `--no-launch-cost`: the same on a machine where launches take no time, and work can start at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All campaigns of random damage: each makes one input in an empty folder, and a driver runs and judges its command."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Good reports in bad circumstances: limits of the system, streams that are closed or full, signals at any moment."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random
@@ -108,8 +106,6 @@ def _fault_of_limited(limits: Mapping[str, int], streams: Mapping[int, str], run
         trace_fault(before.folder / "OUT.prv") if wrote else None
     )
 
-
-# -- signals ----------------------------------------------------------------------------------------------------------
 
 _SECONDS_ALONE, _SECONDS_WITH_WORKERS = 2.0, 8.0
 _MOST_SECONDS = 180.0

@@ -1,7 +1,5 @@
 """Runs commands of nsys2prv, each in a process of its own that is forked off one that has imported everything."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import multiprocessing

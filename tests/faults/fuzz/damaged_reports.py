@@ -1,7 +1,5 @@
 """Reports of all forms with a row in every table, and something else in the place of what nsys writes."""
 
-from __future__ import annotations
-
 import functools
 import os
 import random

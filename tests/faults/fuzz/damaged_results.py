@@ -1,7 +1,5 @@
 """Traces and results with a change by their grammar: a line, a field, a number is another one, missing or twice."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Random options of every command, from what the commands declare: values as users give them, and some that try something."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every command must keep, whatever it is given."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field

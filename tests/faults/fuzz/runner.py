@@ -4,8 +4,6 @@ Each input is up to the seed, the campaign's name and its number: `--only NAME -
 Folders of inputs that something is wrong with are kept below .fuzz/, with what it was.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import secrets

@@ -1,7 +1,5 @@
 """Views are rendered for one trace with its event types, values and rows; a wrong template is an error."""
 
-from __future__ import annotations
-
 import html
 import os
 import re

@@ -1,7 +1,5 @@
 """The table of views is complete and consistent."""
 
-from __future__ import annotations
-
 import base64
 import configparser
 import json
@@ -14,10 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from support.browser import PageReader, browser_or_skip, with_script
 from support.view_contents import ONE_GPU, TYPES, content
-from support.view_parser import MalformedCfg, parse_cfg
 
 from nsys2prv.paraver.views.folder import write_views
-from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
+from nsys2prv.paraver.views.render import RenderedView
 from nsys2prv.paraver.views.view_table import GROUPS, KINDS, MESSAGES, ROWS, cfgs_folder, read_view_table
 from nsys2prv.sources.host import call_chains
 from nsys2prv.sources.registry import CONSTANTS, EVENT_TYPES
@@ -111,63 +108,6 @@ def test_the_table_is_consistent() -> None:
         assert {name for need in (*view.needs, *view.rows_of) for name in need} <= aliases | CONSTANTS.keys(), view.path
         assert view.split_by is None or (view.split_by,) in view.needs, view.path
         assert "{}" not in view.title or (view.split_by or "").upper() in words, view.path
-
-
-# -- the strict parser reads a view as Paraver does, and refuses what Paraver would drop -----------------
-
-
-TABLE_VIEW = "3-communication/overlap_of_communication"
-
-
-@pytest.fixture(scope="module")
-def table_view(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("view")
-    ViewRenderer(content(TYPES, [*ONE_GPU, (1, ["other"])])).render(folder, [TABLE_VIEW])
-    return (folder / f"{TABLE_VIEW}.cfg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("ConfigFile.NumWindows: 3", "ConfigFile.NumWindows: 2"),
-        ("ConfigFile.EndDescription", ""),
-        ("window_type single", "window_type triple"),
-        ("window_level task", "window_level device"),
-        ("window_units Nanoseconds", "window_units Nanosecond"),
-        ("window_units Nanoseconds\n", ""),
-        ("window_drawmode draw_maximum", "window_drawmode draw_max"),
-        ("window_position_x", "window_position_z"),
-        ("window_position_x ", "window_position_x left"),
-        ("window_compute_y_max true", "window_compute_y_max True"),
-        ("{thread, Last Evt Val}", "{thread, Last Event Value}"),
-        ("{task, AddingSign}", "{task, Adding Sign}"),
-        ("{compose_thread, Nesting level}", "{compose_thread, Nesting Level}"),
-        ("{topcompose1, As Is}", "{topcompose1, Prod}"),
-        ("{cpu, Active Thd}, ", ""),
-        ("{evt_type, =}", "{evt_type, All}"),
-        ("window_operation product", "window_operation multiply"),
-        ("window_identifiers 1 2", "window_identifiers 1 4"),
-        ("window_identifiers 1 2", "window_identifiers 1 1"),
-        ("window_identifiers 1 2\n", ""),
-        ("window_factors 1 1", "window_factors 1"),
-        ("evt_type 2 63000006 63000007", "evt_type 3 63000006 63000007"),
-        ("evt_type 2 63000006 63000007", "evt_type 1 63000006"),
-        ('"CUDA kernel"', '"CUDA "kernel"'),
-        ("{ 0, 2, { 1, 0 } }", "{ 0, 2, { All, None } }"),
-        ("{ 0, 2, { 1, 0 } }", "{ 0, 3, { 1, 0 } }"),
-        ("Analyzer2D.ControlWindow: 3", "Analyzer2D.ControlWindow: 4"),
-        ("Analyzer2D.DataWindow: 3", "Analyzer2D.DataWindow: 1"),
-        ("Analyzer2D.Statistic: % Time", "Analyzer2D.Statistic: Share"),
-        ("Analyzer2D.HideCols: True", "Analyzer2D.HideCols: true"),
-        ("Analyzer2D.Delta: 1", "Analyzer2D.Delta: one"),
-        ("Analyzer2D.Delta: 1", "Analyzer2D.Delta: 1\nAnalyzer2D.Delta: 1"),
-        ("Analyzer2D.Name: ", "Analyzer2D.Title: "),
-    ],
-)
-def test_what_paraver_would_drop_or_refuse_is_an_error_that_names_the_view(table_view: str, old: str, new: str) -> None:
-    assert old in table_view
-    with pytest.raises(MalformedCfg, match=r"^my view, (line \d+|window '.*'): "):
-        parse_cfg(table_view.replace(old, new, 1), "my view")
 
 
 # -- the page that lists the views: a search, and commands that a shell reads as they are meant ----------

@@ -1,7 +1,5 @@
 """Views of the demo show in Paraver what the reports contain, computed here from the tables of the reports alone."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections import defaultdict

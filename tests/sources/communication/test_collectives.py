@@ -1,7 +1,5 @@
 """Collectives that tie the clocks of ranks together, as one report has them."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Messages between ranks: small reports by hand, and the lines that they must give."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

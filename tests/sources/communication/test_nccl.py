@@ -1,7 +1,5 @@
 """Regions of NCCL and events of NVTX with payloads, on the host and on the kernels behind them."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 
@@ -9,13 +7,12 @@ import polars as pl
 import pytest
 from support.nccl_regions import COMMUNICATOR, DOUBLE, STATIC, Nccl
 from support.report_builder import ReportBuilder
-from support.traces import checked, trace_of
+from support.traces import trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.nvtx import nvtx_ranges
-from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
 
 
@@ -166,9 +163,6 @@ def test_processes_with_other_ids_for_the_domain_have_their_own_payloads(tmp_pat
     }
 
 
-# -- any domain -----------------------------------------------------------------------------------------------------------
-
-
 def values_at(trace: WholeTrace, time: int) -> dict[str, object]:
     """Label of each type with a value at a time, and the value or its label."""
     found = {}
@@ -236,9 +230,6 @@ def test_fields_of_any_domain_are_types_of_their_own(tmp_path: Path) -> None:
     }
 
 
-# -- names ----------------------------------------------------------------------------------------------------------------
-
-
 def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.gpu(0)
@@ -251,9 +242,9 @@ def test_names_that_the_program_gives_are_those_of_the_rows(tmp_path: Path) -> N
     report.row("TARGET_INFO_NVTX_CUDA_DEVICE", name="left", **place)
     report.row("TARGET_INFO_NVTX_CUDA_CONTEXT", name="main", processId=1000, contextId=1, **place)
     report.row("TARGET_INFO_NVTX_CUDA_STREAM", name="copies", processId=1000, contextId=1, streamId=8, **place)
-    summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
+    summary = translate_reports(tmp_path, report)
     # Tools that read traces know streams by these names: those of the program stand in OUT.json.
-    assert open_whole(checked(summary).prv).names["THREAD"] == (
+    assert open_whole(summary.prv).names["THREAD"] == (
         "python3 tid 1000",
         "data loader tid 1001",
         "CUDA-D0.S7-node01",

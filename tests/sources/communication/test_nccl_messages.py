@@ -1,7 +1,5 @@
 """Messages of NCCL: from ncclSend to the kernel that ends what ncclRecv asked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Messages of NCCL over the network, which an instrumented NCCL notes in NVTX."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

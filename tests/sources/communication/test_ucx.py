@@ -1,7 +1,5 @@
 """Calls of UCX and NVSHMEM: intervals on host threads, with sizes, tags and states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl
@@ -15,9 +13,8 @@ from nsys2prv.vocabulary import event_types
 
 def intervals(trace: WholeTrace, *types: int) -> list[tuple[str, str, int, int]]:
     """Event type, label, begin and end of intervals."""
-    kinds = trace.labels.types
-    found = trace.intervals(types).sort("begin", "end", "type").select("type", "value", "begin", "end").iter_rows()
-    return [(kinds[kind].label, (kinds[kind].values or {})[value], begin, end) for kind, value, begin, end in found]
+    found = trace.named(trace.intervals(types).sort("begin", "end", "type"))
+    return found.select("label", "name", "begin", "end").rows()
 
 
 def states(trace: WholeTrace) -> list[tuple[int, int, int]]:

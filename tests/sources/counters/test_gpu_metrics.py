@@ -1,14 +1,12 @@
 """Sampled metrics of GPUs: which rows they are on, and what becomes of values that can't be."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import polars as pl
 from support.report_builder import ReportBuilder
 from support.traces import table_summary, trace_of, translate_reports
-from support.whole_trace import WholeTrace, open_whole, row_of
+from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.sources.counters import gpu_metrics
 from nsys2prv.timeline import coverage
@@ -20,12 +18,7 @@ PERCENTAGE, CLOCK = "SM Active", "GPC Clock Frequency"
 def samples(trace: WholeTrace) -> list[tuple[str, str, int, int]]:
     """Row, metric, time and value of each sample."""
     found = trace.events().filter(pl.col("type").is_between(event_types.GPU_METRIC, event_types.GPU_METRIC + 99))
-    rows = found.select(row_of(trace.header, found["task"], found["thread"])).to_series()
-    names, labels = trace.names["THREAD"], trace.labels.types
-    return sorted(
-        (names[row], labels[number].label, time, value)
-        for row, (number, time, value) in zip(rows, found.select("type", "time", "value").rows(), strict=True)
-    )
+    return sorted(trace.named(found).select("row", "label", "time", "value").rows())
 
 
 def test_a_clock_that_wrapped_is_repaired_and_one_that_the_gpu_can_not_have_is_left_out(tmp_path: Path) -> None:

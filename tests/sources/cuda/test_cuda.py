@@ -1,13 +1,11 @@
 """CUDA beyond calls, kernels and copies: waits, events, memory, page faults, graphs, overhead."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from support.report_builder import ReportBuilder
 from support.traces import table_summary, trace_of, translate_reports
-from support.whole_trace import WholeTrace, open_whole, row_of
+from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.run.options import TimeRange
 from nsys2prv.sources.cuda import api_calls, device_memory, kernels, memory_operations, synchronization, unified_memory
@@ -18,14 +16,7 @@ from nsys2prv.vocabulary import event_types
 
 def named(trace: WholeTrace, event_type: int) -> list[tuple[str, int, int, str]]:
     """Row, begin, end and label of the intervals of a type."""
-    values = trace.labels.types[event_type].values or {}
-    found = trace.intervals([event_type]).sort("begin", "end")
-    rows = found.select(row_of(trace.header, *(found[name] for name in ("task", "thread")))).to_series()
-    names = trace.names["THREAD"]
-    return [
-        (names[row], begin, end, values[value])
-        for row, (begin, end, value) in zip(rows, found.select("begin", "end", "value").rows(), strict=True)
-    ]
+    return trace.named(trace.intervals([event_type]).sort("begin", "end")).select("row", "begin", "end", "name").rows()
 
 
 def lines(summary: Summary, event_type: int) -> list[str]:

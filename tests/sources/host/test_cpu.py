@@ -1,7 +1,5 @@
 """What threads do on CPUs: scheduling, samples, call chains, calls of the OS, OpenMP, math libraries."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,10 +10,9 @@ from hypothesis import strategies as st
 from support.nsys_columns import COLUMNS
 from support.report_builder import ReportBuilder
 from support.trace_properties import assert_account_balances
-from support.traces import label_of, table_summary, trace_of, translate_reports
+from support.traces import labels_of, table_summary, trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.paraver.check import check_trace
 from nsys2prv.run.inspect import inspect
 from nsys2prv.sources.cuda import api_calls
 from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openmp, scheduling
@@ -30,9 +27,6 @@ def on_cpu(trace: WholeTrace) -> list[tuple[int, ...]]:
     """Thread, begin, end, CPU of each stay on a CPU."""
     found = trace.intervals([event_types.EXECUTING_CPU]).sort("task", "thread", "begin")
     return found.select("thread", "begin", "end", pl.col("value") - 1).rows()
-
-
-# -- scheduling ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_thread_that_moves_between_cpus_gives_this_trace_and_no_other(tmp_path: Path) -> None:
@@ -53,7 +47,7 @@ def test_a_thread_that_moves_between_cpus_gives_this_trace_and_no_other(tmp_path
         "2:72:1:1:1:300:40000033:0",
         "2:0:1:1:1:300:40000161:12:40000161:0",
     ]
-    assert label_of(open_whole(summary.prv), event_types.OFF_CPU, 12) == "off CPU"
+    assert labels_of(open_whole(summary.prv), event_types.OFF_CPU)[12] == "off CPU"
 
 
 def test_a_stay_on_a_cpu_below_zero_is_left_out(tmp_path: Path) -> None:
@@ -62,7 +56,6 @@ def test_a_stay_on_a_cpu_below_zero_is_left_out(tmp_path: Path) -> None:
     assert on_cpu(open_whole(summary.prv)) == [(1, 150, 300, 2)]
     entry = table_summary(summary, "SCHED_EVENTS")
     assert entry["sources"][0]["left_out"] == {NO_VALUE: 1}
-    assert check_trace(summary.prv).violations == ()
 
 
 def test_cpus_are_counted_over_the_nodes(tmp_path: Path) -> None:
@@ -113,11 +106,10 @@ def test_time_off_cpu_tells_the_state_of_the_thread_and_its_reason(tmp_path: Pat
     report.switch(20, 0, on=True).switch(30, 0, on=False, threadState=77, threadBlock=99).switch(40, 0, on=True)
     report.switch(50, 0, on=False)
     trace = open_whole(translate_reports(tmp_path, report).prv)
-    off = trace.intervals([event_types.OFF_CPU]).sort("begin")
-    reported = [(begin, label_of(trace, event_types.OFF_CPU, value)) for begin, value in off.select("begin", "value").rows()]
-    assert reported == [(10, "Interruptible"), (30, "thread state 77"), (50, "off CPU")]
+    off = trace.named(trace.intervals([event_types.OFF_CPU]).sort("begin"))
+    assert off["begin", "name"].rows() == [(10, "Interruptible"), (30, "thread state 77"), (50, "off CPU")]
     reasons = trace.events([scheduling.BLOCK_REASON]).filter(pl.col("value") > 0)
-    assert [label_of(trace, scheduling.BLOCK_REASON, value) for value in reasons["value"]] == ["Mutex", "reason 99"]
+    assert trace.named(reasons)["name"].to_list() == ["Mutex", "reason 99"]
 
 
 def test_switches_of_one_nanosecond_follow_each_other_as_they_must(tmp_path: Path) -> None:
@@ -225,9 +217,6 @@ def test_stays_are_the_same_in_any_pieces(rows: list[tuple[int, int, int, bool]]
         assert sorted(of_thread["end"].drop_nulls().to_list()) == begins[1:]
 
 
-# -- samples and call chains ----------------------------------------------------------------------------------------------
-
-
 def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.nvtx_range("all", 0, 100)
@@ -239,7 +228,7 @@ def test_a_sample_is_one_line_with_its_cpu_and_its_call_chain(tmp_path: Path) ->
     assert lines[1] == "2:6:1:1:1:20:30000300:4:30000301:1"
     assert lines[0].startswith("2:5:1:1:1:10:30000300:2:30000301:7:30000000:")
     chain = trace.events().filter(pl.col("type").is_between(30000000, 30000299))
-    assert [(kind, label_of(trace, kind, value)) for kind, value in chain.select("type", "value").rows()] == [
+    assert trace.named(chain)["type", "name"].rows() == [
         (30000000, "work(long)"), (30000001, "unresolved in libx.so"), (30000002, "main"),
         (30000200, "app"), (30000201, "libx.so"), (30000202, "app"),
     ]  # fmt: skip
@@ -262,9 +251,7 @@ def test_the_innermost_frames_of_a_deep_call_chain_are_kept(tmp_path: Path) -> N
     report.cpu_sample(10, [(f"f{depth}", "app") for depth in range(call_chains.MOST_FRAMES + 5)])
     trace = open_whole(translate_reports(tmp_path, report).prv)
     functions = trace.events().filter(pl.col("type").is_between(30000000, 30000099))
-    assert [label_of(trace, kind, value) for kind, value in functions.select("type", "value").rows()] == [
-        f"f{depth}" for depth in range(call_chains.MOST_FRAMES)
-    ]
+    assert trace.named(functions)["name"].to_list() == [f"f{depth}" for depth in range(call_chains.MOST_FRAMES)]
 
 
 def test_many_samples_get_each_their_own_call_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,11 +264,8 @@ def test_many_samples_get_each_their_own_call_chain(tmp_path: Path, monkeypatch:
         report.cpu_sample(10 * number, [(f"f{number % 7}", "app"), (f"g{number % 5}", "app")][: number % 3])
     trace = open_whole(translate_reports(tmp_path, report).prv)
     for depth, (name, modulo) in enumerate((("f", 7), ("g", 5))):
-        found = trace.events([call_chains.SAMPLED_FUNCTION + depth])
-        reported = {
-            time: label_of(trace, call_chains.SAMPLED_FUNCTION + depth, value) for time, value in found["time", "value"].rows()
-        }
-        assert reported == {10 * n: f"{name}{n % modulo}" for n in range(300) if n % 3 > depth}
+        found = trace.named(trace.events([call_chains.SAMPLED_FUNCTION + depth]))
+        assert dict(found["time", "name"].rows()) == {10 * n: f"{name}{n % modulo}" for n in range(300) if n % 3 > depth}
 
 
 def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
@@ -294,8 +278,7 @@ def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, report)
     trace = open_whole(summary.prv)
     callers = trace.events().filter(pl.col("type").is_between(call_chains.CALLER, call_chains.CALLER + 99), pl.col("value") > 0)
-    reported = [(time, kind, label_of(trace, kind, value)) for time, kind, value in callers["time", "type", "value"].rows()]
-    assert reported == [
+    assert trace.named(callers)["time", "type", "name"].rows() == [
         (0, 70000000, "__GI___ioctl"), (0, 70000001, "unresolved in libcuda.so"), (0, 70000002, "main"),
         (100, 70000000, "cudaMalloc"), (100, 70000001, "setup()"),
     ]  # fmt: skip
@@ -303,8 +286,6 @@ def test_calls_have_the_chain_of_their_callers(tmp_path: Path) -> None:
     assert table_summary(summary, "OSRT_API")["derived"][0]["written"] == 1
     assert assert_account_balances(summary.content) == 3
 
-
-# -- the OS runtime --------------------------------------------------------------------------------------------------------
 
 FAMILY = {
     event_types.PTHREAD_CALL: "pthread_mutex_lock pthread_cond_timedwait pthread_create sem_timedwait pthread_rwlock_trywrlock",
@@ -332,11 +313,7 @@ def test_families_of_os_calls_have_types_and_states_of_their_own_and_may_nest(tm
     report.os_call("ioctl", 210, 220).os_call("read", 230, 240)
     trace = open_whole(translate_reports(tmp_path, report).prv)
     found = trace.intervals([event_types.PTHREAD_CALL, event_types.IO_CALL, event_types.OS_CALL]).sort("begin")
-    reported = [
-        (kind, begin, label_of(trace, kind, value), depth)
-        for kind, begin, value, depth in found["type", "begin", "value", "depth"].rows()
-    ]
-    assert reported == [
+    assert trace.named(found)["type", "begin", "name", "depth"].rows() == [
         (event_types.PTHREAD_CALL, 0, "pthread_join", 1), (event_types.IO_CALL, 110, "fopen", 1),
         (event_types.IO_CALL, 120, "open", 2), (event_types.OS_CALL, 210, "ioctl", 1), (event_types.IO_CALL, 230, "read", 1),
     ]  # fmt: skip
@@ -364,22 +341,13 @@ def test_file_accesses_have_the_name_of_the_file_and_bytes(tmp_path: Path) -> No
     summary = translate_reports(tmp_path, report)
     trace = open_whole(summary.prv)
     assert trace.names["THREAD"] == ("python3 tid 1000", "tid 1001")
-    found = trace.intervals([library_calls.FILE_ACCESS]).sort("begin")
-    reported = [
-        (thread, begin, label_of(trace, library_calls.FILE_ACCESS, value))
-        for thread, begin, value in found["thread", "begin", "value"].rows()
-    ]
-    assert reported == [(2, 0, "access 5"), (1, 4096, "Read from file")]
-    assert {
-        label_of(trace, library_calls.FILE_NAME, value) for value in trace.events([library_calls.FILE_NAME])["value"] if value
-    } == {"/data/in.h5"}
+    found = trace.named(trace.intervals([library_calls.FILE_ACCESS]).sort("begin"))
+    assert found["thread", "begin", "name"].rows() == [(2, 0, "access 5"), (1, 4096, "Read from file")]
+    assert set(trace.named(trace.events([library_calls.FILE_NAME]).filter(pl.col("value") > 0))["name"]) == {"/data/in.h5"}
     assert trace.events([library_calls.IO_SIZE])["value"].sum() == 4096
     # The table of files does not say whose the second file is.
     entry = table_summary(summary, "OSRT_FILE_ACCESS_EVENTS")
     assert entry["sources"][0]["left_out"] == {"the table names no thread, stream or device": 1}
-
-
-# -- OpenMP, cuBLAS, cuDNN -------------------------------------------------------------------------------------------------
 
 
 def test_openmp_constructs_have_types_kinds_and_ids(tmp_path: Path) -> None:
@@ -397,12 +365,8 @@ def test_openmp_constructs_have_types_kinds_and_ids(tmp_path: Path) -> None:
     construct("MUTEX_WAIT", 30, 40, "Mutex", kind=5, waitId=9, taskId=2)
     summary = translate_reports(tmp_path, report)
     trace = open_whole(summary.prv)
-    found = trace.intervals().sort("type")
-    reported = [
-        (kind, begin, end, label_of(trace, kind, value))
-        for kind, begin, end, value in found["type", "begin", "end", "value"].rows()
-    ]
-    assert reported == [
+    found = trace.named(trace.intervals().sort("type"))
+    assert found["type", "begin", "end", "name"].rows() == [
         (60000001, 0, 100, "Parallel"),
         (60000002, 10, 60, "worksharing, kind 1"),
         (60000005, 60, 100, "Implicit barrier"),
@@ -436,12 +400,8 @@ def test_calls_of_math_libraries_the_system_and_cuda_are_intervals(tmp_path: Pat
     summary = translate_reports(tmp_path, report)
     trace = open_whole(summary.prv)
     assert {table["table"] for table in summary.content["reports"][0]["tables"] if table["left_out"]} == set()
-    found = trace.intervals().sort("begin")
-    reported = [
-        (kind, begin, end, label_of(trace, kind, value))
-        for kind, begin, end, value in found["type", "begin", "end", "value"].rows()
-    ]
+    found = trace.named(trace.intervals().sort("begin"))
     kinds = (67000000, 67000001, library_calls.SYSTEM_CALL, api_calls.JIT_COMPILATION, api_calls.HOST_FUNCTION)
-    assert reported == [
+    assert found["type", "begin", "end", "name"].rows() == [
         (kind, start, start + 30, name) for start, kind, name in zip(range(0, 250, 50), kinds, names.values(), strict=True)
     ]

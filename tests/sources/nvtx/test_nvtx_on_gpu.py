@@ -1,7 +1,5 @@
 """NVTX ranges on the GPU, and what autograd writes into names of ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -14,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.report_builder import ReportBuilder
 from support.traces import trace_of
-from support.whole_trace import WholeTrace, open_whole, row_of
+from support.whole_trace import WholeTrace, open_whole
 
 from nsys2prv.execution import external_sort
 from nsys2prv.execution.external_sort import ExternalSort
@@ -41,13 +39,9 @@ class Projected(NamedTuple):
 
 def on_gpu(trace: WholeTrace) -> list[Projected]:
     """Ranges on the GPU, in time of the trace, in the order of begin and depth."""
-    labels = {number: used for number, used in trace.labels.types.items() if " on the GPU" in used.label}
-    found = trace.intervals(list(labels)).sort("task", "thread", "type", "begin", "depth")
-    rows = found.select(row_of(trace.header, pl.col("task"), pl.col("thread"))).to_series()
-    return [
-        Projected(labels[kind].label, (labels[kind].values or {})[value], trace.names["THREAD"][row], begin, end)
-        for row, (kind, value, begin, end) in zip(rows, found.select("type", "value", "begin", "end").rows(), strict=True)
-    ]
+    on_gpus = [number for number, used in trace.labels.types.items() if " on the GPU" in used.label]
+    found = trace.named(trace.intervals(on_gpus).sort("task", "thread", "type", "begin", "depth"))
+    return [Projected(*one) for one in found.select("label", "name", "row", "begin", "end").iter_rows()]
 
 
 def spans(trace: WholeTrace) -> dict[str, tuple[int, int]]:
@@ -211,9 +205,6 @@ def test_in_a_part_of_the_time_projections_are_clipped_and_nest(tmp_path: Path) 
     assert spans(trace) == {"outer": (0, 200), "inner": (0, 50)}
 
 
-# -- autograd ---------------------------------------------------------------------------------------------------------
-
-
 def test_forward_and_backward_of_an_operator_have_one_sequence_id_on_host_and_gpu(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.nvtx_range("aten::mm, seq = 0, op_id = 3, sizes = [[2, 3], [3, 4]], input_op_ids = [(1,0), (2,0)]", 0, 10)
@@ -224,9 +215,8 @@ def test_forward_and_backward_of_an_operator_have_one_sequence_id_on_host_and_gp
     launch = report.api_call("cudaLaunchKernel_v7000", 120, 121, tid=1001)
     report.kernel("gemm", 200, 210, correlation=launch)
     trace = trace_of(tmp_path, report)
-    host = trace.intervals([event_types.NVTX_PUSHPOP])
-    names = trace.labels.types[event_types.NVTX_PUSHPOP].values or {}
-    assert sorted(names[value] for value in host["value"]) == [
+    host = trace.named(trace.intervals([event_types.NVTX_PUSHPOP]))
+    assert sorted(host["name"]) == [
         "MmBackward0", "aten::empty", "aten::mm", "autograd::engine::evaluate_function: MmBackward0",
     ]  # fmt: skip
     # Sequence, direction and operation stand on the lines of both.

@@ -1,7 +1,5 @@
 """The decoders of payloads: bytes by a schema, and JSON texts."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path
@@ -179,8 +177,6 @@ def test_bytes_come_out_of_every_form_as_they_went_in(tmp_path: Path, form: str)
     read = report.collect(report.scan("NVTX_EVENTS", ("start",), (Blob("binaryData"),), only={"eventType": (59,)}))
     assert read.sort("start")["binaryData"].to_list() == [blob, None]
 
-
-# -- JSON -----------------------------------------------------------------------------------------------------------------
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), min_size=1, max_size=8)
 SCALARS = st.one_of(

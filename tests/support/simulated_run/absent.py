@@ -1,7 +1,5 @@
 """The truth about compute-absent time: of each device, what every ns without a compute kernel was spent for."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

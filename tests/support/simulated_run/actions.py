@@ -1,7 +1,5 @@
 """What a host thread of a simulated rank does, one action after the other. Times are ns, sizes bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 COMPUTE, NCCL, COPIES = 7, 20, 24

@@ -1,7 +1,5 @@
 """Causes of lost time, one at a time: a cluster becomes one with the cause. Its cost is the difference of the two runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The run that is simulated: its size, what its program is, and what is wrong with it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from support.simulated_run.machine import Machine

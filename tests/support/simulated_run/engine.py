@@ -1,7 +1,5 @@
 """Programs of ranks are executed in virtual time."""
 
-from __future__ import annotations
-
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Sequence

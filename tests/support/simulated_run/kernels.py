@@ -1,7 +1,5 @@
 """The kernels of the simulated programs: names as nsys has them, and typical durations, ns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Times that are not known yet: what waits for them is called when they are."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """What things cost on the simulated machine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

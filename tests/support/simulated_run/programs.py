@@ -1,7 +1,5 @@
 """The programs of all ranks of a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np

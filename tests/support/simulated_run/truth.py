@@ -1,7 +1,5 @@
 """What is known of a simulated run: all that happened in true time, and why."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Reports of a simulated run as nsys writes them, one per rank."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
