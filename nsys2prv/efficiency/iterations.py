@@ -272,10 +272,9 @@ def _best_period(work: pl.DataFrame) -> tuple[_Period, tuple[int, int]] | None:
     tried = _tried(work)
     periods = [period for key in tried if (period := _period(work, key, 1))]
     if max((period.covered for period in periods), default=0.0) < _HARDLY_COVERED:
-        of_names = ((_period(work, key, stride) for stride in range(2, _MOST_EXECUTIONS + 1)) for key in tried)
-        several = (next((period for period in of_name if period and period.covered >= _LEAST_OF_SEVERAL), None)
-                   for of_name in of_names)  # fmt: skip
-        periods = [period for period in several if period] or periods
+        strides = range(2, _MOST_EXECUTIONS + 1)
+        several = (period for key in tried for stride in strides if (period := _period(work, key, stride)))
+        periods = [period for period in several if period.covered >= _LEAST_OF_SEVERAL] or periods
     if not periods:
         return None
     by_count = sorted(periods, key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))
@@ -341,12 +340,11 @@ def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
     operations after the nearest mark it usually is."""
     key, idle = work["key"].to_numpy(), work["idle"].to_numpy()
     like = period.marks[:-1][period.is_like]
-    sampled = like[max(len(like) - _SAMPLED_ITERATIONS, 0) // 2 :][:_SAMPLED_ITERATIONS]
-    places = np.minimum(sampled[:, None] + np.arange(period.operations), len(key) - 1)
+    places = np.minimum(like[:, None] + np.arange(period.operations), len(key) - 1)
     # A name that most segments have at a place is the middle one of all there.
-    usual = np.sort(key[places], axis=0)[len(sampled) // 2]
+    usual = np.sort(key[places], axis=0)[len(like) // 2]
     is_usual = key[places] == usual
-    waits = np.where(2 * is_usual.sum(axis=0) >= len(sampled), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
+    waits = np.where(2 * is_usual.sum(axis=0) >= len(like), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
     # Of equal times the first: where devices never wait, the mark itself.
     offset = int(np.argmax(waits))
     return int(usual[offset]), offset if 2 * offset <= period.operations else offset - period.operations
