@@ -211,6 +211,21 @@ class MeasuredRun:
         place[~is_launched] = NO_LAUNCH
         return place
 
+    @cached_property
+    def launcher_of(self) -> npt.NDArray[np.int32]:
+        """For each operation the place in `callers` of the thread that launched it; -1: it is not known."""
+        # NO_LAUNCH is the last place.
+        return np.append(self.place_of_caller[self.launches["row"].to_numpy()], -1)[self.launch_of].astype(np.int32)
+
+    @cached_property
+    def first_launchers(self) -> npt.NDArray[np.int32]:
+        """The same of the first launch on each device: pages that migrate have none."""
+        launched = np.flatnonzero(self.launcher_of >= 0)[::-1]
+        first = np.full(len(self.events.rows.devices), -1, dtype=np.int32)
+        device = self.events.rows.device[self.operations["row"].to_numpy()[launched]]
+        first[device] = self.launcher_of[launched]  # the last assignment counts
+        return first
+
     # -- what runs when -----------------------------------------------------------------------------
 
     def is_named(self, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:

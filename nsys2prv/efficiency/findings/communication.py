@@ -296,7 +296,6 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
 
 # -- stragglers: in most collectives the same rank arrives last, and what makes it late -------------
 
-_COLLECTIVE = ["communicator", "operation", "turn"]
 _MOST_MOMENTS = 2_500_000
 """Moments of a graph in which a rank is made faster: that takes several replays."""
 _MOST_STEPS = 8
@@ -322,21 +321,19 @@ def _in_communicator(late: Late) -> pl.Expr:
 
 
 def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
-    """Kernels of collectives with `residence`, `waiting` (longer than the shortest of the collective), `is_last` (it is the
-    shortest) and `lost` (of the last: what the next one is in it longer), ns."""
-    residence = pl.col("residence")
-    ordered = collectives.with_columns(residence=pl.col("end") - pl.col("start"))
-    ordered = ordered.sort(*_COLLECTIVE, "residence", "device", nulls_last=True)
-    is_first = pl.int_range(pl.len()).over(_COLLECTIVE) == 0
-    lost = pl.when(is_first).then((residence.shift(-1).over(_COLLECTIVE) - residence).fill_null(0)).otherwise(0)
-    return ordered.with_columns(waiting=residence - residence.min().over(_COLLECTIVE), lost=lost, is_last=lost > 0)
+    """Kernels of collectives with `is_last` (it is in the collective for the shortest time), and `lost` (of the last: what the
+    next one is in it longer, ns)."""
+    residence, ordered = pl.col("residence"), collectives.sort("collective", "residence", "device")
+    is_first = pl.int_range(pl.len()).over("collective") == 0
+    lost = pl.when(is_first).then((residence.shift(-1).over("collective") - residence).fill_null(0)).otherwise(0)
+    return ordered.with_columns(lost=lost, is_last=lost > 0)
 
 
 def _late(waits: pl.DataFrame) -> pl.DataFrame:
     """Devices by communicator: in how many of its `collectives` a device is `last`, what the last but one waits then (`lost`),
     and all of them (`waiting`), ns; those first that cost most."""
     return (
-        waits.with_columns(waited=pl.col("waiting").sum().over(_COLLECTIVE))
+        waits.with_columns(waited=pl.col("waiting").sum().over("collective"))
         .group_by("communicator", "communicator_name", "device")
         .agg(
             last=pl.col("is_last").sum(),

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSC
 from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, innermost, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.gaps import UNKNOWN, first_threads, gaps_between
+from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
@@ -172,7 +172,6 @@ class PiecesOfGaps:
         busy = run.on_devices.mask > 0
         self._first_work = int(run.on_devices.begin.min(where=busy, initial=run.events.length))
         self._last_work = int((run.on_devices.begin + run.on_devices.length).max(where=busy, initial=0))
-        self._first_threads = first_threads(run)
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
         self._on_devices, self._awaited = activity_of_devices(run), awaited_operations(run, events)
         # 0: nothing runs, 1: any work does, 2: NCCL kernels too.
@@ -217,7 +216,7 @@ class PiecesOfGaps:
             .otherwise(_part("undecided"))
         )  # fmt: skip
         no_launch = pl.lit(parts.NO_LAUNCHES if self._run.events.launches is None else parts.NO_LAUNCH, parts.DETAIL)
-        first_thread = pl.lit(pl.Series(self._first_threads, dtype=pl.Int32)).gather("device")
+        first_thread = pl.lit(pl.Series(self._run.first_launchers)).gather("device")
         windows = (
             _pieces(gaps, "begin", "ready", _part("start_up"), thread=first_thread),
             _pieces(before, "begin", "issued", part, "thread", detail=pl.when(~is_launched & ~is_last).then(no_launch)),

@@ -18,9 +18,9 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.kernel_stats import with_names
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
@@ -42,6 +42,7 @@ _OPERATIONS = (
 )
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
+_IS_COLLECTIVE = pl.col("operation") != _POINT_TO_POINT
 _LEAST_BY_RESIDENCE = 0.5
 """Part of the waits by starts that durations have to show too; else a clock is wrong."""
 
@@ -176,7 +177,7 @@ def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class Nccl(Measurement):
+class Nccl(MeasuredTables):
     """All NCCL kernels. Compared with other kernels they are few.
 
     Attributes
@@ -190,28 +191,13 @@ class Nccl(Measurement):
         ranks of the communicator), and the columns of `waits_of_ranks`.
     """
 
-    run: MeasuredRun
     kernels: pl.DataFrame
     members: pl.DataFrame
 
     @property
     def waits(self) -> pl.DataFrame:
         """Those of `members` that are of collectives."""
-        return self.members.filter(pl.col("operation") != _POINT_TO_POINT)
-
-    def tables(self) -> Filled:
-        """The tables of NCCL."""
-        waits, communicator = self.waits, pl.col("communicator_name")
-        device = self.run.device_names(pl.col("device"))
-        task, last_task = (self.run.task_names(pl.col(name)) for name in ("task", "last_task"))
-        ranks = pl.Series([of_task.rank for of_task in self.run.events.rows.tasks], dtype=pl.Int64)
-        names = {"communicator": communicator, "device": device}
-        return {
-            NCCL_OPERATIONS: _by_size(self.kernels),
-            NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
-            NCCL_STRAGGLERS: _by_task(waits).with_columns(task=task, rank=pl.lit(ranks).gather("task"), **names),
-            NCCL_COLLECTIVES: _longest_waits(waits).with_columns(last_task=last_task, **names),
-        }
+        return self.members.filter(_IS_COLLECTIVE)
 
 
 def measure_nccl(run: MeasuredRun) -> Nccl:
@@ -228,7 +214,18 @@ def measure_nccl(run: MeasuredRun) -> Nccl:
         communicator_name=pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String),
         operation=first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION),
     )
-    return Nccl(run, located, _members(located, run))
+    members = _members(located, run)
+    waits, communicator = members.filter(_IS_COLLECTIVE), pl.col("communicator_name")
+    task, last_task = (run.task_names(pl.col(name)) for name in ("task", "last_task"))
+    ranks = pl.Series([of_task.rank for of_task in events.rows.tasks], dtype=pl.Int64)
+    names = {"communicator": communicator, "device": run.device_names(pl.col("device"))}
+    tables = {
+        NCCL_OPERATIONS: _by_size(located),
+        NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
+        NCCL_STRAGGLERS: _by_task(waits).with_columns(task=task, rank=pl.lit(ranks).gather("task"), **names),
+        NCCL_COLLECTIVES: _longest_waits(waits).with_columns(last_task=last_task, **names),
+    }
+    return Nccl(tables, located, members)
 
 
 def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
