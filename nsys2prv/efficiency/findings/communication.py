@@ -29,7 +29,7 @@ from nsys2prv.efficiency.intervals import Intervals, segments, time_where
 from nsys2prv.efficiency.measured_run import KERNEL, KERNEL_TYPES, NCCL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
-from nsys2prv.efficiency.meters.kernel_stats import Kernels, bar_of
+from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.errors import counted
@@ -170,8 +170,6 @@ class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
 # -- kernels that are slower beside NCCL kernels --------------------------------------------------
 
 _WORK = ["value", "former"]
-_BARS = 8
-"""Bars of a doubling, as in the histograms of kernels."""
 _LENGTH, _IS_BESIDE = pl.col("length"), pl.col("is_beside")
 
 
@@ -230,10 +228,10 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
 def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
     """Columns of `NcclContention.slowed`."""
     sides = {"beside": _IS_BESIDE, "alone": ~_IS_BESIDE}
-    bar, middle = bar_of(_LENGTH), ((pl.col("beside_mean") * pl.col("alone_mean")).log(2) / 2 * _BARS).floor()
+    middle = (pl.col("beside_mean") * pl.col("alone_mean")).sqrt()
     by_work = (
         executions.with_columns(_LENGTH.filter(which).mean().over(_WORK).alias(f"{side}_mean") for side, which in sides.items())
-        .with_columns(separate=pl.when(_IS_BESIDE).then(bar >= middle).otherwise(bar <= middle))
+        .with_columns(separate=pl.when(_IS_BESIDE).then(middle <= _LENGTH).otherwise(middle >= _LENGTH))
         .group_by(_WORK)
         .agg(
             pl.len().alias("executions"),

@@ -273,9 +273,9 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
 def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     """Names of the innermost `function` and its `module` in CPU samples, and their number (`len`), the most frequent first."""
     counts = samples.group_by("function", "module").len()
-    types = {"function": call_chains.SAMPLED_FUNCTION, "module": call_chains.SAMPLED_MODULE}
-    names = (run.events.named(int(number), counts[name]).fill_null("not known").alias(name) for name, number in types.items())
-    return counts.with_columns(names).sort("len", "function", "module", descending=[True, False, False])
+    names = run.events.names_of(counts, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
+    named = counts.with_columns(name.fill_null("not known") for name in names)
+    return named.sort("len", "function", "module", descending=[True, False, False])
 
 
 def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:

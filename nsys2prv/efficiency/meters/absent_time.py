@@ -148,7 +148,7 @@ def _longest_regions(run: MeasuredRun, regions: pl.DataFrame) -> pl.DataFrame:
 def _details(run: MeasuredRun, by_part: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `absent_parts`, those with most time first."""
     part = pl.col("part")
-    of_copies = _named(run, by_part, source=event_types.SOURCE_MEMORY, destination=event_types.DESTINATION_MEMORY)
+    of_copies = run.events.names_of(by_part, source=event_types.SOURCE_MEMORY, destination=event_types.DESTINATION_MEMORY)
     text = (
         pl.when(part == "late_rank").then(run.task_names(pl.col("task")))
         .when(part == "copy").then(
@@ -182,7 +182,7 @@ def _function_rows(run: MeasuredRun, by_function: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `absent_functions`, the functions with most samples first."""
     sums = by_function.group_by(_FUNCTION_KEY).sum()
     rows = sums.sort("samples", *_FUNCTION_KEY, descending=[True, *[False] * len(_FUNCTION_KEY)]).head(parts.MOST_HOST_ROWS)
-    names = _named(run, rows, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
+    names = run.events.names_of(rows, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
     share = pl.col("samples") / max(int(sums["samples"].sum()), 1)
     return rows.with_columns(*names, **names_of_threads(run, pl.col("thread")), part=_TITLE, share=share)
 
@@ -200,12 +200,6 @@ def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
         launched_ns="launched",
         **names_of_threads(run, pl.col("thread")),
     )
-
-
-def _named(run: MeasuredRun, rows: pl.DataFrame, **numbers: int) -> list[pl.Series]:
-    """Names of values in columns, by their event types."""
-    types = {name: pl.repeat(int(number), rows.height, dtype=pl.Int64, eager=True) for name, number in numbers.items()}
-    return [run.events.named(number, rows[name]).alias(name) for name, number in types.items()]
 
 
 # -- sums of the pieces of a block of gaps -----------------------------------------------------------

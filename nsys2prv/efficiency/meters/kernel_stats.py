@@ -211,7 +211,7 @@ def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
 
 def family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
     """Names of the families: those of the trace, else those of the rules of the package."""
-    recorded = events.named(pl.repeat(event_types.KERNEL_FAMILY, by_name.height, eager=True), by_name["family"])
+    recorded = events.named(int(event_types.KERNEL_FAMILY), by_name["family"])
     is_graph = by_name["number"] == event_types.GRAPH_EXECUTION
     unnamed = by_name["kernel"].filter(recorded.is_null() & ~is_graph)
     # To ask the rules takes a moment, and nearly always there is nothing to ask.
