@@ -1,14 +1,8 @@
 """NCCL kernels by operation, size and communicator, with bandwidth; which of them are of one collective; and waits in
 collectives: who arrives last, how long the others wait for it, and how far clocks allow to say that.
 
-Size and communicator of a call come from the payloads of NCCL's NVTX ranges, where the report has them; the operation comes
-from the name of the kernel.
-
-A difference of times of two ranks counts only where it is larger than their clocks can be wrong against each other; the rest is
-not decidable. Durations are of one clock each. They split the residence of a rank in a collective into transfer, which is the
-duration of the rank that was in it for the shortest time, and waiting, which is the rest. A rank that is late by its start has
-to be in the collective for a shorter time than those that wait for it: where it ends as late as it starts, its clock is wrong.
-"""
+docs/efficiency.md says how. Besides, a rank that is late by its start has to be in the collective for a shorter time than those
+that wait for it: where it ends as late as it starts, its clock is wrong."""
 
 from __future__ import annotations
 
