@@ -224,7 +224,7 @@ class LateProcess(
         task, saved = worst["late"], int(worst["waited"])
         if saved < self.least.value * evidence.length:
             return None
-        waiting, begin, end = late.longest(task)
+        waiting, begin, end = late.longest.filter(late=task).select("task", "begin", "end").row(0)
         busiest = _process_times(evidence).sort("outside", "task", descending=[True, False])["task"]
         loss = late.waits.filter(pl.col("late") == task).select(
             pl.col("count").sum(), device=pl.lit(task, pl.Int64), cost=pl.col("waited").sum(), begin=pl.col("first").min(),

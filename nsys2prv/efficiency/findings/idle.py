@@ -424,8 +424,7 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         operations = operations.filter(pl.col("is_default").any().over("device"))
         on_default = pl.when("is_default").then("end").otherwise(0)
         former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
-        order = np.lexsort([operations[name].to_numpy() for name in ("row", "end", "start", "device")])
-        operations = operations[order].with_columns(
+        operations = operations.sort("device", "start", "end", "row", maintain_order=True).with_columns(
             default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
             begin=pl.max_horizontal("launched", former_end),
         )
