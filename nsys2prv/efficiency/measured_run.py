@@ -133,7 +133,7 @@ class MeasuredRun:
     def in_window(self, window: MeasuredWindow) -> MeasuredRun:
         """This recording in a window."""
         (begin, end), events = window.span, self.events
-        events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin, recorded=events.length)
+        events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin)
         run = MeasuredRun(events, self.options)
         run._recorded, run._window, run.callers = self, window, self.callers
         return run
@@ -158,7 +158,7 @@ class MeasuredRun:
 
     def _inside(self, events: pl.DataFrame, collection: Collection) -> pl.DataFrame:
         low, high = self._span
-        if low == 0 and self.events.recorded == high:
+        if (low, high) == (0, self.recorded.events.length):
             return events
         start, end = pl.col("start"), pl.col("start" if collection.samples else "end")
         is_inside = events.select((start <= high) & ((start >= low) | (end > low))).to_series()

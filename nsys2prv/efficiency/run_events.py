@@ -324,10 +324,9 @@ class RunEvents:
         All rows.
     begin, length
         Start of the selected time on the axis of all reports, and its length E, ns.
-    offset, recorded
-        Start of the selected time, and the length of the whole recording, ns from the start of the trace. Times of collections,
-        launches and clocks count from the start of the trace; `MeasuredRun` has them from the start of the selected time.
-        `recorded` is None where the selected time is all.
+    offset
+        Start of the selected time, ns from the start of the trace. Times of collections, launches and clocks count from the
+        start of the trace; `MeasuredRun` has them from the start of the selected time.
     types
         Names of event types and values.
     collections
@@ -359,7 +358,6 @@ class RunEvents:
     launches: ExternalSort | None
     messages: ExternalSort | None = None
     offset: int = 0
-    recorded: int | None = None
     ranks_of_run: int = 0
     began: str | None = None
     clocks: list[dict[str, Any]] = field(default_factory=list)

@@ -142,8 +142,8 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
         if starved is None or starved.is_empty() or kernels.is_empty():
             return pl.DataFrame()
         times = segments(Intervals.of(*starved.select("device", "begin", "end")))
-        in_window = kernels.select("device", "start", pl.col("end").clip(upper_bound=evidence.length))
-        return kernels.with_columns(cost=pl.Series(time_where(times, times.counts[0] > 0, in_window)))
+        cost = time_where(times, times.counts[0] > 0, kernels.select("device", "start", "end"))
+        return kernels.with_columns(cost=pl.Series(cost))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time while devices are starved."""

@@ -411,8 +411,6 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
         kernels = _kernels(evidence, part <= self.largest_part.value, self.shortest.value <= _LENGTH)
         # Several such kernels at once may well use all of the GPU.
-        if kernels.is_empty():
-            return kernels.with_columns(cost=pl.lit(0, pl.Int64))
         is_single = run.on_devices.counts[KERNEL] == 1
         alone = pl.Series(time_where(run.on_devices, is_single, kernels.select("device", "start", "end")))
         return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))
