@@ -139,16 +139,15 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
     def events(self, evidence: Evidence) -> pl.DataFrame:
         """NCCL kernels with their `cost`: the time beside them in which the device is launch-starved."""
         starved, kernels = evidence.run.measured(AbsentTime).starved_beside_nccl, evidence.run.measured(NcclExposure).kernels
-        if starved is None or starved.is_empty() or kernels.is_empty():
+        if starved.is_empty():
             return pl.DataFrame()
         times = segments(Intervals.of(*starved.select("device", "begin", "end")))
         cost = time_where(times, times.counts[0] > 0, kernels.select("device", "start", "end"))
         return kernels.with_columns(cost=pl.Series(cost))
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Launching threads take no time while devices are starved."""
-        starved = evidence.run.measured(AbsentTime).starved_beside_nccl
-        return None if starved is None else without_gaps(built, finding.losses.of_devices(starved))
+        return without_gaps(built, finding.losses.of_devices(evidence.run.measured(AbsentTime).starved_beside_nccl))
 
 
 class HiddenCommunication(_OfCollectives, kind="hidden-communication"):

@@ -29,8 +29,6 @@ from nsys2prv.vocabulary import event_types
 COMPUTE_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)
 """Event types of compute kernels, and of graphs."""
 _WAITS_FOR_DEVICE = ("synchronization", "memory", "allocation", "mpi")
-MOST_STARVED = 1_000_000
-"""Times in which devices are launch-starved beside NCCL kernels that are looked at one by one."""
 _STARVED_PARTS = [
     name for name, state in zip(parts.OF_STATES, host_states.NAMES, strict=True) if state not in _WAITS_FOR_DEVICE
 ]
@@ -57,12 +55,12 @@ class AbsentTime(MeasuredTables):
     starved_beside_nccl
         When devices are launch-starved while NCCL kernels run on them: the next kernel could run beside the collective, and is
         not launched. Where the launching thread waits for the device, or moves memory, it may wait for the collective: that
-        does not count. `device`, `row` of the launching thread, `begin`, `end` (ns); None: they are too many.
+        does not count. `device`, `row` of the launching thread, `begin`, `end` (ns).
     """
 
     of_hosts: pl.DataFrame
     waits_for_nccl: pl.DataFrame
-    starved_beside_nccl: pl.DataFrame | None
+    starved_beside_nccl: pl.DataFrame
 
 
 def measure_absent_time(run: MeasuredRun) -> AbsentTime:
@@ -101,8 +99,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     }
     if sums["hosts"]["range_number"].count():
         filled[parts.ABSENT_RANGES] = _host_rows(run, sums["hosts"], "range")
-    beside_nccl = sums["starved_beside_nccl"] if sums["starved_beside_nccl"].height <= MOST_STARVED else None
-    return AbsentTime(filled, sums["of_hosts"], sums["waits_for_nccl"], beside_nccl)
+    return AbsentTime(filled, sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"])
 
 
 # -- rows of tables ----------------------------------------------------------------------------------
