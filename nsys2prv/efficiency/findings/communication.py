@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, part_of
-from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import (
     no_late_ranks,
     scaled_kernels,
@@ -92,7 +92,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         return without_transfers(built, finding.losses.indices)
 
 
-class _OfCollectives(EventRule):
+class _OfCollectives(FindingRule):
     """A rule about NCCL kernels whose loss is known by communicator and operation."""
 
     lost: str

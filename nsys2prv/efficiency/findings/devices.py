@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
-from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -333,7 +333,7 @@ def _values(evidence: Evidence, families: str, but: str = "^$") -> list[int]:
     return [value for value, name in evidence.run.events.names(event_types.KERNEL).items() if name in names]
 
 
-class _KernelRule(EventRule, texts="kernel-rule"):
+class _KernelRule(FindingRule, texts="kernel-rule"):
     """A rule about some kernels: columns of `_kernels`, and what each costs."""
 
     needs = (rule.ANY_WORK,)
