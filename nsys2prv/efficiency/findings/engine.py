@@ -209,7 +209,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "saved_how": saved.how,
         "saved_share": saved.ns / evidence.length if evidence.length else None,
         "cost_ns": losses.cost,
-        "share": losses.cost / (evidence.length * (evidence.devices or len(evidence.processes))),
+        "share": losses.cost / (evidence.length * (evidence.devices or evidence.processes)),
         "devices": len(losses) if evidence.devices else 0,
         "device": evidence.name(worst["device"]) if evidence.devices else None,
         "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst["device"]])),

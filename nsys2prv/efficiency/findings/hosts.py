@@ -140,8 +140,7 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
         begin=pl.col("end").filter(is_start).max(),
         end=pl.col("start").filter(~is_start).min(),
     )  # fmt: skip
-    processes = pl.DataFrame({"task": evidence.processes}, schema={"task": pl.Int64})
-    times = processes.join(in_mpi, on="task", how="left").join(phases, on="task", how="left").sort("task")
+    times = in_mpi.join(phases, on="task", how="left").sort("task")
     times = times.with_columns(pl.col("end").fill_null(evidence.length)).fill_null(0)
     work = (pl.col("end") - pl.col("begin")).clip(lower_bound=0)
     in_work = (pl.col("mpi") - pl.col("start_up") - pl.col("shut_down")).clip(lower_bound=0)

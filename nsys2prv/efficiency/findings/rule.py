@@ -66,7 +66,7 @@ class Evidence:
     index
         The index of a device that the column `device` names.
     processes
-        Tasks with threads that call MPI.
+        Number of tasks with threads that call MPI.
     first, last
         Of each device, ns: first begin and last end of activity; -1: none.
     active
@@ -80,7 +80,7 @@ class Evidence:
         self.devices = len(self.rows.devices)
         indices = {device.name: index for index, device in enumerate(self.rows.devices)}
         self.index = pl.col("device").replace_strict(indices, return_dtype=pl.Int64)
-        self.processes: list[int] = np.unique(self.rows.task[run.callers]).tolist()
+        self.processes = len(np.unique(self.rows.task[run.callers]))
         self.first, self.last = (tables["devices"][f"{name}_ns"].fill_null(-1) for name in ("first", "last"))
         self.active = pl.lit(self.last - self.first).gather("device")
         begins = [first for first in self.first if first >= 0]
@@ -269,7 +269,7 @@ WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
 MPI_CALLS = Need("MPI calls", lambda evidence: "not recorded: MPI calls" if evidence.tables["mpi_calls"].is_empty() else None)
 SEVERAL_PROCESSES = Need(
     "several processes",
-    lambda evidence: None if len(evidence.processes) > 1 else "there is one process with MPI, and nothing to compare it with",
+    lambda evidence: None if evidence.processes > 1 else "there is one process with MPI, and nothing to compare it with",
 )
 PARTNERS = Need(
     "collectives or messages whose processes are in the run",
