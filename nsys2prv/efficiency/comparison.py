@@ -19,6 +19,7 @@ from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
@@ -45,8 +46,6 @@ _WILDCARDS = re.compile(r"[*?\[]")
 
 Results = Mapping[str, EfficiencyResult]
 """By the letters of their runs, in their order."""
-_NOT_CAUSES = ("from_ns", "to_ns", "total_ns")
-"""Columns of `gaps` that are times, and no causes."""
 
 
 def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptions | None = None) -> ComparisonResult:
@@ -430,8 +429,7 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
     else:
         idle = run["elapsed"] * devices - run["active"]
         spent = {"useful": run["useful"], "communication": run["communication"], "idle": idle}
-        causes = [name for name in tables["gaps"].columns if name.endswith("_ns") and name not in _NOT_CAUSES]
-        gaps = tables["gaps"].select(pl.col(causes).sum()).unpivot(variable_name="name", value_name="total_ns")
+        gaps = tables["gaps"].select(pl.col(CAUSE_COLUMNS).sum()).unpivot(variable_name="name", value_name="total_ns")
         cause = pl.col("name").str.strip_suffix("_ns").str.replace_all("_", " ")
         copies = tables["memory_operations"].group_by(name="operation").agg(pl.col("total_ns").sum())
         # These are of what is compared as they are.
