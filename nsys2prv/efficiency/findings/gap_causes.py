@@ -153,14 +153,11 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
 
 def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCause]) -> pl.DataFrame:
     """Gaps with the columns that `GapCause` names, and `cause`."""
-    exclusive: pl.Expr = pl.lit(NO_CAUSE)
-    for place, cause in reversed(list(enumerate(causes.values()))):
-        if cause.is_exclusive:
-            exclusive = pl.when(cause.matches).then(place).otherwise(exclusive)
-    for place, cause in enumerate(causes.values()):
-        if cause.dominates is not None:
-            exclusive = pl.when(cause.matches & cause.dominates).then(place).otherwise(exclusive)
-    without_launch = [place for place, cause in enumerate(causes.values()) if not cause.needs_launch]
+    placed = list(enumerate(causes.values()))
+    dominant = (pl.when(of.matches & of.dominates).then(place) for place, of in placed if of.dominates is not None)
+    first = (pl.when(of.matches).then(place) for place, of in placed if of.is_exclusive)
+    exclusive = pl.coalesce(*dominant, *first, pl.lit(NO_CAUSE))
+    without_launch = [place for place, of in placed if not of.needs_launch]
     # Of gaps at the start, and of those of unknown launching threads, hardly any rule can know the cause.
     number = (
         pl.when(pl.col("former_number") == 0)
