@@ -108,22 +108,19 @@ class _OfCollectives(FindingRule):
         """Those inside a node and over nodes are apart."""
         events = losses.of_devices(self.events(evidence))
         costs = events.group_by(_KIND_OF_COLLECTIVE).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
-        top = costs.sort(
-            "cost", *_KIND_OF_COLLECTIVE, descending=[True, *(False for _ in _KIND_OF_COLLECTIVE)], nulls_last=True
-        )
+        top = costs.sort("cost", *_KIND_OF_COLLECTIVE, descending=[True, *[False] * 4], nulls_last=True)
         named = [
             (" ".join(filter(None, (operation, f"of {short(name)}" if name else None, placement))), lost)
             for _, name, operation, placement, lost in top.head(_MOST_NAMED).select(*_KIND_OF_COLLECTIVE, "cost").iter_rows()
         ]
         more = f", and {top.height - len(named):,} more" if top.height > len(named) else ""
-        beside = losses.total("exposed")
         return self.finding(
             losses,
             [Number(f"{name}: {self.lost}", lost, "ns") for name, lost in named],
             kernels=f"{losses.total('count'):,}",
             lost=losses.cost,
             starved=time(losses.cost),
-            part=losses.cost / max(beside, 1),
+            part=losses.cost / max(losses.total("exposed"), 1),
             collectives=", ".join(f"{name} {time(lost)}" for name, lost in named) + more,
         )
 

@@ -200,15 +200,14 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         half = length.filter(2 * length.cum_sum() >= length.sum()).first()
         by_part = pieces.group_by("part").agg(length.sum().alias("total"), half.alias("half")).sort("total", descending=True)
         kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in by_part.iter_rows()]
-        listed = ", ".join(
-            f"{title} {percent(total / losses.cost)} (half of it {time(half)} or more at a time)"
-            for title, total, half in kinds
-            if percent(total / losses.cost) != percent(0)
-        )
+        shares = ((title, percent(total / losses.cost), time(half)) for title, total, half in kinds)
+        listed = [
+            f"{what} {share} (half of it {half} or more at a time)" for what, share, half in shares if share != percent(0)
+        ]
         is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
         also = [Number(title, total, "ns") for title, total, _ in kinds]
         finding = self.finding(losses, also, **self.values(losses, evidence))
-        text = f"{finding.text}: {listed}" + ("; what it waits for was not recorded" if is_unnamed else "")
+        text = f"{finding.text}: {', '.join(listed)}" + ("; what it waits for was not recorded" if is_unnamed else "")
         return replace(finding, text=text)
 
 

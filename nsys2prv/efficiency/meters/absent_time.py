@@ -133,12 +133,10 @@ def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame) -> 
 
 def _longest_regions(run: MeasuredRun, regions: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `absent_regions`, the longest regions first."""
-    by_slot = regions.group_by("slot").agg(pl.col("elapsed_ns").sum())
-    longest = by_slot.sort("elapsed_ns", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
+    total = pl.col("elapsed_ns").sum().over("slot")
+    ordered = regions.sort(total, "slot", descending=[True, False], maintain_order=True)
     names = named_ranges(run.events, run.options.regions or ()).select("slot", "region", "domain").unique("slot")
-    of_longest = regions.join(longest.select("slot", "order"), on="slot", maintain_order="left").sort(
-        "order", maintain_order=True
-    )
+    of_longest = ordered.filter(pl.col("slot").rle_id() < MOST_REGIONS)
     return of_longest.join(names, on="slot", how="left", maintain_order="left")
 
 
