@@ -179,8 +179,8 @@ class NcclContention(Measurement):
     Attributes
     ----------
     slowed
-        Such work, what loses most first: `value` of the kernel and of the `former` one, `executions`, `beside` and `alone`
-        (executions), `beside_mean`, `alone_mean` (ns), `lost` (ns).
+        Such work, what loses most first: `value` of the kernel and of the `former` one, `executions`, how many are `beside`
+        NCCL kernels, `beside_mean`, `alone_mean`, and `lost` (ns).
     losses
         On each device what executions beside NCCL kernels take longer than the mean alone.
     """
@@ -191,16 +191,28 @@ class NcclContention(Measurement):
 
 def nccl_contention(run: MeasuredRun) -> NcclContention:
     """Durations of kernels, alone and beside NCCL kernels. A run without NCCL kernels is not measured."""
-    executions = _executions(run)
-    slowed = _slowed(executions)
-    extra = (_LENGTH.sum() - pl.col("alone_mean").first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
-    costs = (
-        executions.filter(_IS_BESIDE)
-        .join(slowed.select(*_WORK, "alone_mean"), on=_WORK, how="inner")
-        .group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length))
-        .agg(count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + _LENGTH).max())
+    sides, separate, limits = {"beside": _IS_BESIDE, "alone": ~_IS_BESIDE}, pl.col("separate"), ContentionSlowdown
+    beside, alone = pl.col("beside_mean"), pl.col("alone_mean")
+    means = (_LENGTH.filter(which).mean().over(_WORK).alias(f"{side}_mean") for side, which in sides.items())
+    is_slower = pl.when(_IS_BESIDE).then((beside * alone).sqrt() <= _LENGTH).otherwise((beside * alone).sqrt() >= _LENGTH)
+    slowed = _executions(run).with_columns(means).with_columns(separate=is_slower).filter(
+        beside >= limits.slowdown.value * alone,
+        *(which.sum().over(_WORK) >= limits.fewest_executions.value for which in sides.values()),
+        *(separate.filter(which).mean().over(_WORK) >= limits.separation.value for which in sides.values()),
+    )  # fmt: skip
+    by_work = slowed.group_by(_WORK).agg(
+        beside.first(),
+        alone.first(),
+        executions=pl.len(),
+        beside=_IS_BESIDE.sum(),
+        lost=(_LENGTH - alone).filter(_IS_BESIDE).sum(),
     )
-    return NcclContention(slowed, Losses.of(run, costs))
+    extra = (_LENGTH.sum() - alone.first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
+    costs = slowed.filter(_IS_BESIDE).group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length)).agg(
+        count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + _LENGTH).max()
+    )  # fmt: skip
+    by_work = by_work.sort("lost", *_WORK, descending=[True, False, False])
+    return NcclContention(by_work, Losses.of(run, costs))
 
 
 def _executions(run: MeasuredRun) -> pl.DataFrame:
@@ -219,29 +231,6 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
     is_alone = pl.Series((place >= 0) & (counts[KERNEL][place] == 1))
     length, is_beside = pl.col("end") - pl.col("start"), pl.Series(counts[NCCL][place] > 0)
     return kernels.select("device", "start", *_WORK, length=length, is_beside=is_beside).filter(is_alone)
-
-
-def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
-    """Columns of `NcclContention.slowed`."""
-    sides = {"beside": _IS_BESIDE, "alone": ~_IS_BESIDE}
-    middle = (pl.col("beside_mean") * pl.col("alone_mean")).sqrt()
-    by_work = (
-        executions.with_columns(_LENGTH.filter(which).mean().over(_WORK).alias(f"{side}_mean") for side, which in sides.items())
-        .with_columns(separate=pl.when(_IS_BESIDE).then(middle <= _LENGTH).otherwise(middle >= _LENGTH))
-        .group_by(_WORK)
-        .agg(
-            pl.len().alias("executions"),
-            pl.col("beside_mean", "alone_mean").first(),
-            *(which.sum().alias(side) for side, which in sides.items()),
-            *(pl.col("separate").filter(which).mean().alias(f"{side}_separate") for side, which in sides.items()),
-        )
-    )
-    slowed = by_work.with_columns(lost=(pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")).filter(
-        pl.min_horizontal("beside", "alone") >= ContentionSlowdown.fewest_executions.value,
-        pl.col("beside_mean") >= ContentionSlowdown.slowdown.value * pl.col("alone_mean"),
-        pl.min_horizontal("beside_separate", "alone_separate") >= ContentionSlowdown.separation.value,
-    )
-    return slowed.sort("lost", *_WORK, descending=[True, False, False])
 
 
 class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NCCL_KERNELS,)):
