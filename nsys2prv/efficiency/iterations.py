@@ -26,7 +26,7 @@ _DIFFERENT = 0.5
 """Share of the usual number of iterations that a device may have more or fewer, or what it repeats is something else."""
 _TOGETHER = 0.25
 """Part of a period up to which an iteration, or the end of a collective, is at the same time on two devices."""
-_MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS, _SAMPLED_ITERATIONS = 24, 100_000, 100_000, 40
+_MOST_NAMES, _SAMPLED_LAUNCHES, _MOST_MARKS = 24, 100_000, 100_000
 """Names that are tried: of ranges those with most time, of operations those with fewest executions; and by how many events."""
 _LEAST_LAUNCHED, _LEAST_BY_THREAD, _NEARLY_MOST = 0.6, 0.2, 0.95
 """Shares of launches: inside the ranges of a name; by the thread of the range, as ranges of data loaders go on beside the work
