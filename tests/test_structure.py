@@ -40,7 +40,7 @@ CEILINGS = {
     "run": (2_280, 9),
     "trace": (920, 6),
     "paraver": (3_785, 17),
-    "efficiency": (17_150, 69),
+    "efficiency": (17_139, 69),
     "demo": (1_730, 9),
     "cli": (905, 5),
     "api": (345, 2),
