@@ -70,7 +70,7 @@ def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFram
     A device counts while a task that uses it is in a range, a host thread while its task is."""
     rows, callers = run.events.rows, run.callers
     threads = pl.DataFrame({"task": rows.task[callers], "group": np.arange(len(callers))})
-    of_tasks = ranges.cast(pl.Int64)
+    of_tasks = ranges.select("slot", "task", "begin", "end").cast(pl.Int64)
     on_devices, on_threads = (of_tasks.join(groups, on="task") for groups in (devices_of_tasks(rows), threads))
     return (
         times_in_windows(run.device_times, merged_windows(on_devices, len(rows.devices))),

@@ -247,10 +247,9 @@ class TaskClocks:
         placed = events.with_columns(self._of_task[events["task"].to_numpy()])
         times, clocks = placed[time].to_numpy(), placed[CLOCK].to_numpy()
         widths = np.zeros(len(times))
-        order = np.argsort(clocks, kind="stable")
-        for places in np.split(order, np.flatnonzero(np.diff(clocks[order])) + 1):
-            if len(places):
-                widths[places] = self._errors[int(clocks[places[0]])].at(times[places] + self._offset)
+        for clock, error in self._errors.items():
+            is_such = clocks == clock
+            widths[is_such] = error.at(times[is_such] + self._offset)
         # Between a time where the clock is known and one where it is not, nothing is known.
         return placed.with_columns(pl.Series(OF_CLOCK, np.where(np.isnan(widths), np.inf, widths)))
 

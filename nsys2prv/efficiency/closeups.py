@@ -103,10 +103,8 @@ _Closeup = tuple[list[str], dict[str, Any]]
 
 def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_Closeup]:
     """Places of the first findings; of those that show the same only the first."""
-    length = run.events.length
-    recorded = length if run.events.recorded is None else run.events.recorded
-    operations = run.events.collections.get(ON_DEVICES.name)
-    usual_distance = recorded * len(run.events.rows.devices) / (operations.rows if operations is not None else 1)
+    length, operations = run.events.length, run.events.collections[ON_DEVICES.name].rows
+    usual_distance = run.window.recorded * len(run.events.rows.devices) / operations
     least_around = min(round(_AROUND * usual_distance), round(_MOST_AROUND * length))
     closeups: list[_Closeup] = []
     places = findings.sort("place").select("place", "device", "worst_begin_ns", "worst_end_ns")

@@ -19,6 +19,7 @@ from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
@@ -45,8 +46,6 @@ _WILDCARDS = re.compile(r"[*?\[]")
 
 Results = Mapping[str, EfficiencyResult]
 """By the letters of their runs, in their order."""
-_NOT_CAUSES = ("from_ns", "to_ns", "total_ns")
-"""Columns of `gaps` that are times, and no causes."""
 
 
 def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptions | None = None) -> ComparisonResult:
@@ -256,38 +255,33 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     Iterations are compared where all runs have them and not equally many. What was measured of the whole window is that of all
     its iterations, those of the warm-up included."""
     column_of_size, column_of_useful, root = _COLUMNS[by.per]
-    counts = [result.tables["iterations"].height for result in results.values()]
-    usual_of_runs = [_usual_iterations(result) for result in results.values()]
+    counts = pl.Series([result.tables["iterations"].height for result in results.values()])
+    usual = [_usual_iterations(result) for result in results.values()]
+    length = (pl.col("end_ns").max() - pl.col("begin_ns").min()) / pl.len()
+    lengths = pl.Series([of_run.select(length).item() for of_run in usual], dtype=pl.Float64)
     spent = {"useful": column_of_useful, "communication": "communication_ns", "active": "active_ns"}
-    is_measured = all(usual.select(spent.values()).drop_nulls().height for usual in usual_of_runs)
-    is_by_iteration = len(set(counts)) > 1 and is_measured
-    rows = []
-    for (run, result), label, number, usual in zip(results.items(), labels, counts, usual_of_runs, strict=True):
-        length = usual.select((pl.col("end_ns").max() - pl.col("begin_ns").min()) / pl.len()).item()
-        means = {name: pl.lit(usual[column].mean(), pl.Float64) for name, column in spent.items()}
-        totals = {name: pl.col(column).cast(pl.Float64) for name, column in spent.items()}
-        rows.append(
-            result.tables["run"].with_columns(
-                pl.lit(run).alias("run"),
-                label=pl.lit(label),
-                title=pl.lit(as_utf8(str(result.head["title"]))),
-                iterations=pl.lit(usual.height or None, pl.Int64),
-                iteration_ns=pl.lit(length, pl.Float64),
-                basis=pl.lit("iteration" if is_by_iteration else "run"),
-                per=pl.lit(by.per),
-                size=pl.col(column_of_size),
-                share=pl.lit(1 / number if is_by_iteration else 1.0),
-                elapsed=pl.lit(length) if is_by_iteration else pl.col("elapsed_ns").cast(pl.Float64),
-                idle_ns=pl.col("elapsed_ns") * pl.col("devices") - pl.col("active_ns"),
-                **(means if is_by_iteration else totals),
-            )
-        )
+    is_measured = all(of_run.select(spent.values()).drop_nulls().height for of_run in usual)
+    is_by_iteration = counts.n_unique() > 1 and is_measured
+    means = {name: pl.Series([of_run[column].mean() for of_run in usual], dtype=pl.Float64) for name, column in spent.items()}
+    totals = {name: pl.col(column).cast(pl.Float64) for name, column in {**spent, "elapsed": "elapsed_ns"}.items()}
+    measured = pl.concat((result.tables["run"] for result in results.values()), how="vertical_relaxed").with_columns(
+        run=pl.Series(list(results)),
+        label=pl.Series(labels),
+        title=pl.Series([as_utf8(str(result.head["title"])) for result in results.values()]),
+        iterations=pl.Series([of_run.height or None for of_run in usual], dtype=pl.Int64),
+        iteration_ns=lengths,
+        basis=pl.lit("iteration" if is_by_iteration else "run"),
+        per=pl.lit(by.per),
+        size=pl.col(column_of_size),
+        share=1 / counts if is_by_iteration else pl.lit(1.0),
+        idle_ns=pl.col("elapsed_ns") * pl.col("devices") - pl.col("active_ns"),
+        **({**means, "elapsed": lengths} if is_by_iteration else totals),
+    )
     total, per_device = pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
     size, is_strong = pl.col("size"), pl.col("scaling") == ScalingKind.STRONG.value
     useful, of_same_work = (pl.when(pl.lit(by.is_same_work)).then(column) for column in ("useful", "speedup"))
     return (
-        pl.concat(rows, how="vertical_relaxed")
-        .with_columns(
+        measured.with_columns(
             speedup=_ratio(pl.col("elapsed").first(), pl.col("elapsed")),
             useful_scalability=_ratio(useful.first(), useful),
             useful_scalability_per_device=_ratio(useful.first() * size, useful * size.first()),
@@ -435,8 +429,7 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
     else:
         idle = run["elapsed"] * devices - run["active"]
         spent = {"useful": run["useful"], "communication": run["communication"], "idle": idle}
-        causes = [name for name in tables["gaps"].columns if name.endswith("_ns") and name not in _NOT_CAUSES]
-        gaps = tables["gaps"].select(pl.col(causes).sum()).unpivot(variable_name="name", value_name="total_ns")
+        gaps = tables["gaps"].select(pl.col(CAUSE_COLUMNS).sum()).unpivot(variable_name="name", value_name="total_ns")
         cause = pl.col("name").str.strip_suffix("_ns").str.replace_all("_", " ")
         copies = tables["memory_operations"].group_by(name="operation").agg(pl.col("total_ns").sum())
         # These are of what is compared as they are.

@@ -95,8 +95,8 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     """
     length, is_early = pl.col("end") - pl.col("start"), pl.col("start") < pl.col("until")
     of_devices = calls.join(devices, on="task", how="inner")
-    usual = of_devices.filter(~is_early).group_by("task", "value").agg(usual=length.mean())
-    early = of_devices.filter(is_early).join(usual, on=["task", "value"], how="left").sort("start")
+    usual = length.filter(~is_early).mean().over("task", "value")
+    early = of_devices.with_columns(usual=usual).filter(is_early).sort("start")
     name = pl.col("value").replace_strict(names, default="", return_dtype=pl.String)
     needs_context = name.str.contains(f"{_LIGHT}|{_HEAVY}") & (name != "cudaSetDevice")
     is_first = pl.col("start") == pl.col("start").filter(needs_context).min().over("task")

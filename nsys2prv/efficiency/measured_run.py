@@ -133,7 +133,7 @@ class MeasuredRun:
     def in_window(self, window: MeasuredWindow) -> MeasuredRun:
         """This recording in a window."""
         (begin, end), events = window.span, self.events
-        events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin, recorded=events.length)
+        events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin)
         run = MeasuredRun(events, self.options)
         run._recorded, run._window, run.callers = self, window, self.callers
         return run
@@ -158,7 +158,7 @@ class MeasuredRun:
 
     def _inside(self, events: pl.DataFrame, collection: Collection) -> pl.DataFrame:
         low, high = self._span
-        if low == 0 and self.events.recorded == high:
+        if (low, high) == (0, self.recorded.events.length):
             return events
         start, end = pl.col("start"), pl.col("start" if collection.samples else "end")
         is_inside = events.select((start <= high) & ((start >= low) | (end > low))).to_series()
@@ -210,6 +210,21 @@ class MeasuredRun:
         is_launched = to_key[np.minimum(place, len(to_key) - 1)] == key
         place[~is_launched] = NO_LAUNCH
         return place
+
+    @cached_property
+    def launcher_of(self) -> npt.NDArray[np.int32]:
+        """For each operation the place in `callers` of the thread that launched it; -1: it is not known."""
+        # NO_LAUNCH is the last place.
+        return np.append(self.place_of_caller[self.launches["row"].to_numpy()], -1)[self.launch_of].astype(np.int32)
+
+    @cached_property
+    def first_launchers(self) -> npt.NDArray[np.int32]:
+        """The same of the first launch on each device: pages that migrate have none."""
+        launched = np.flatnonzero(self.launcher_of >= 0)[::-1]
+        first = np.full(len(self.events.rows.devices), -1, dtype=np.int32)
+        device = self.events.rows.device[self.operations["row"].to_numpy()[launched]]
+        first[device] = self.launcher_of[launched]  # the last assignment counts
+        return first
 
     # -- what runs when -----------------------------------------------------------------------------
 

@@ -5,10 +5,7 @@ communication outside U, and A = U + C. Of a host thread of a process that uses 
 MPI calls outside G, and U the rest of E; M of a process is that of its thread that is in MPI longest.
 
 Names and hierarchy follow the POP metrics (https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency is the product
-of its factors. One without a meaning, such as the balance of devices without useful work, is None.
-
-A new efficiency is an entry of DEVICE_TREE or HOST_TREE, and a new time too (`activity_times.trees` measures it): all tables of
-trees have their columns."""
+of its factors. One without a meaning, such as the balance of devices without useful work, is None."""
 
 from __future__ import annotations
 

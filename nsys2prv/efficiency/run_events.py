@@ -6,10 +6,9 @@ from the start of the trace."""
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -195,17 +194,16 @@ class Collection:
         }
 
 
-def _of_types(*numbers: int) -> list[pl.Expr]:
-    # Products in floating point: a hostile report has numbers whose product does not fit into any integer.
-    return [pl.col(str(number)).cast(pl.Float32) for number in numbers]
+def _size(number: int) -> pl.Expr:
+    # In floating point: a hostile report has numbers whose product does not fit into any integer.
+    return pl.col(str(number)).cast(pl.Float32)
 
 
-# Not `polars.reduce`: workers without Dask can't be sent a function inside an expression.
 LAUNCH_SIZES = {
-    "blocks": reduce(operator.mul, _of_types(kernels.GRID_X, kernels.GRID_Y, kernels.GRID_Z)),
-    "threads": reduce(operator.mul, _of_types(kernels.BLOCK_X, kernels.BLOCK_Y, kernels.BLOCK_Z)),
-    "registers": _of_types(kernels.REGISTERS)[0],
-    "shared_memory": reduce(operator.add, _of_types(kernels.STATIC_SHARED_MEMORY, kernels.DYNAMIC_SHARED_MEMORY)),
+    "blocks": _size(kernels.GRID_X) * _size(kernels.GRID_Y) * _size(kernels.GRID_Z),
+    "threads": _size(kernels.BLOCK_X) * _size(kernels.BLOCK_Y) * _size(kernels.BLOCK_Z),
+    "registers": _size(kernels.REGISTERS),
+    "shared_memory": _size(kernels.STATIC_SHARED_MEMORY) + _size(kernels.DYNAMIC_SHARED_MEMORY),
 }
 """How a kernel is launched: blocks of the grid, threads of a block, registers of a thread, bytes of a block; null: unknown."""
 ON_DEVICES = Collection(
@@ -326,10 +324,9 @@ class RunEvents:
         All rows.
     begin, length
         Start of the selected time on the axis of all reports, and its length E, ns.
-    offset, recorded
-        Start of the selected time, and the length of the whole recording, ns from the start of the trace. Times of collections,
-        launches and clocks count from the start of the trace; `MeasuredRun` has them from the start of the selected time.
-        `recorded` is None where the selected time is all.
+    offset
+        Start of the selected time, ns from the start of the trace. Times of collections, launches and clocks count from the
+        start of the trace; `MeasuredRun` has them from the start of the selected time.
     types
         Names of event types and values.
     collections
@@ -361,7 +358,6 @@ class RunEvents:
     launches: ExternalSort | None
     messages: ExternalSort | None = None
     offset: int = 0
-    recorded: int | None = None
     ranks_of_run: int = 0
     began: str | None = None
     clocks: list[dict[str, Any]] = field(default_factory=list)
@@ -395,3 +391,7 @@ class RunEvents:
         joined = pairs.join(names, on=["number", "value"], how="left", maintain_order="left")
         plain = pl.when(pl.col("number") > 0).then(pl.format("value {}", "value"))
         return joined.select(pl.coalesce("label", plain)).to_series()
+
+    def names_of(self, values: pl.DataFrame, **numbers: int) -> list[pl.Series]:
+        """Names of the values in some columns, by the event types of these."""
+        return [self.named(int(number), values[column]).alias(column) for column, number in numbers.items()]

@@ -15,7 +15,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, part_of
-from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import (
     no_late_ranks,
     scaled_kernels,
@@ -29,7 +29,7 @@ from nsys2prv.efficiency.intervals import Intervals, segments, time_where
 from nsys2prv.efficiency.measured_run import KERNEL, KERNEL_TYPES, NCCL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
-from nsys2prv.efficiency.meters.kernel_stats import Kernels, bar_of
+from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.errors import counted
@@ -93,7 +93,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         return without_transfers(built, finding.losses.indices)
 
 
-class _OfCollectives(EventRule):
+class _OfCollectives(FindingRule):
     """A rule about NCCL kernels whose loss is known by communicator and operation."""
 
     lost: str
@@ -109,22 +109,19 @@ class _OfCollectives(EventRule):
         """Those inside a node and over nodes are apart."""
         events = losses.of_devices(self.events(evidence))
         costs = events.group_by(_KIND_OF_COLLECTIVE).agg(pl.col("cost").sum()).filter(pl.col("cost") > 0)
-        top = costs.sort(
-            "cost", *_KIND_OF_COLLECTIVE, descending=[True, *(False for _ in _KIND_OF_COLLECTIVE)], nulls_last=True
-        )
+        top = costs.sort("cost", *_KIND_OF_COLLECTIVE, descending=[True, *[False] * 4], nulls_last=True)
         named = [
             (" ".join(filter(None, (operation, f"of {short(name)}" if name else None, placement))), lost)
             for _, name, operation, placement, lost in top.head(_MOST_NAMED).select(*_KIND_OF_COLLECTIVE, "cost").iter_rows()
         ]
         more = f", and {top.height - len(named):,} more" if top.height > len(named) else ""
-        beside = losses.total("exposed")
         return self.finding(
             losses,
             [Number(f"{name}: {self.lost}", lost, "ns") for name, lost in named],
             kernels=f"{losses.total('count'):,}",
             lost=losses.cost,
             starved=time(losses.cost),
-            part=losses.cost / max(beside, 1),
+            part=losses.cost / max(losses.total("exposed"), 1),
             collectives=", ".join(f"{name} {time(lost)}" for name, lost in named) + more,
         )
 
@@ -140,16 +137,15 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
     def events(self, evidence: Evidence) -> pl.DataFrame:
         """NCCL kernels with their `cost`: the time beside them in which the device is launch-starved."""
         starved, kernels = evidence.run.measured(AbsentTime).starved_beside_nccl, evidence.run.measured(NcclExposure).kernels
-        if starved is None or starved.is_empty() or kernels.is_empty():
+        if starved.is_empty():
             return pl.DataFrame()
         times = segments(Intervals.of(*starved.select("device", "begin", "end")))
-        in_window = kernels.select("device", "start", pl.col("end").clip(upper_bound=evidence.length))
-        return kernels.with_columns(cost=pl.Series(time_where(times, times.counts[0] > 0, in_window)))
+        cost = time_where(times, times.counts[0] > 0, kernels.select("device", "start", "end"))
+        return kernels.with_columns(cost=pl.Series(cost))
 
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Launching threads take no time while devices are starved."""
-        starved = evidence.run.measured(AbsentTime).starved_beside_nccl
-        return None if starved is None else without_gaps(built, finding.losses.of_devices(starved))
+        return without_gaps(built, finding.losses.of_devices(evidence.run.measured(AbsentTime).starved_beside_nccl))
 
 
 class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
@@ -171,8 +167,6 @@ class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
 # -- kernels that are slower beside NCCL kernels --------------------------------------------------
 
 _WORK = ["value", "former"]
-_BARS = 8
-"""Bars of a doubling, as in the histograms of kernels."""
 _LENGTH, _IS_BESIDE = pl.col("length"), pl.col("is_beside")
 
 
@@ -186,8 +180,8 @@ class NcclContention(Measurement):
     Attributes
     ----------
     slowed
-        Such work, what loses most first: `value` of the kernel and of the `former` one, `executions`, `beside` and `alone`
-        (executions), `beside_mean`, `alone_mean` (ns), `lost` (ns).
+        Such work, what loses most first: `value` of the kernel and of the `former` one, `executions`, how many are `beside`
+        NCCL kernels, `beside_mean`, `alone_mean`, and `lost` (ns).
     losses
         On each device what executions beside NCCL kernels take longer than the mean alone.
     """
@@ -198,16 +192,28 @@ class NcclContention(Measurement):
 
 def nccl_contention(run: MeasuredRun) -> NcclContention:
     """Durations of kernels, alone and beside NCCL kernels. A run without NCCL kernels is not measured."""
-    executions = _executions(run)
-    slowed = _slowed(executions)
-    extra = (_LENGTH.sum() - pl.col("alone_mean").first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
-    costs = (
-        executions.filter(_IS_BESIDE)
-        .join(slowed.select(*_WORK, "alone_mean"), on=_WORK, how="inner")
-        .group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length))
-        .agg(count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + _LENGTH).max())
+    sides, separate, limits = {"beside": _IS_BESIDE, "alone": ~_IS_BESIDE}, pl.col("separate"), ContentionSlowdown
+    beside, alone = pl.col("beside_mean"), pl.col("alone_mean")
+    means = (_LENGTH.filter(which).mean().over(_WORK).alias(f"{side}_mean") for side, which in sides.items())
+    is_slower = pl.when(_IS_BESIDE).then((beside * alone).sqrt() <= _LENGTH).otherwise((beside * alone).sqrt() >= _LENGTH)
+    slowed = _executions(run).with_columns(means).with_columns(separate=is_slower).filter(
+        beside >= limits.slowdown.value * alone,
+        *(which.sum().over(_WORK) >= limits.fewest_executions.value for which in sides.values()),
+        *(separate.filter(which).mean().over(_WORK) >= limits.separation.value for which in sides.values()),
+    )  # fmt: skip
+    by_work = slowed.group_by(_WORK).agg(
+        beside.first(),
+        alone.first(),
+        executions=pl.len(),
+        beside=_IS_BESIDE.sum(),
+        lost=(_LENGTH - alone).filter(_IS_BESIDE).sum(),
     )
-    return NcclContention(slowed, Losses.of(run, costs))
+    extra = (_LENGTH.sum() - alone.first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
+    costs = slowed.filter(_IS_BESIDE).group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length)).agg(
+        count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + _LENGTH).max()
+    )  # fmt: skip
+    by_work = by_work.sort("lost", *_WORK, descending=[True, False, False])
+    return NcclContention(by_work, Losses.of(run, costs))
 
 
 def _executions(run: MeasuredRun) -> pl.DataFrame:
@@ -226,29 +232,6 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
     is_alone = pl.Series((place >= 0) & (counts[KERNEL][place] == 1))
     length, is_beside = pl.col("end") - pl.col("start"), pl.Series(counts[NCCL][place] > 0)
     return kernels.select("device", "start", *_WORK, length=length, is_beside=is_beside).filter(is_alone)
-
-
-def _slowed(executions: pl.DataFrame) -> pl.DataFrame:
-    """Columns of `NcclContention.slowed`."""
-    sides = {"beside": _IS_BESIDE, "alone": ~_IS_BESIDE}
-    bar, middle = bar_of(_LENGTH), ((pl.col("beside_mean") * pl.col("alone_mean")).log(2) / 2 * _BARS).floor()
-    by_work = (
-        executions.with_columns(_LENGTH.filter(which).mean().over(_WORK).alias(f"{side}_mean") for side, which in sides.items())
-        .with_columns(separate=pl.when(_IS_BESIDE).then(bar >= middle).otherwise(bar <= middle))
-        .group_by(_WORK)
-        .agg(
-            pl.len().alias("executions"),
-            pl.col("beside_mean", "alone_mean").first(),
-            *(which.sum().alias(side) for side, which in sides.items()),
-            *(pl.col("separate").filter(which).mean().alias(f"{side}_separate") for side, which in sides.items()),
-        )
-    )
-    slowed = by_work.with_columns(lost=(pl.col("beside_mean") - pl.col("alone_mean")) * pl.col("beside")).filter(
-        pl.min_horizontal("beside", "alone") >= ContentionSlowdown.fewest_executions.value,
-        pl.col("beside_mean") >= ContentionSlowdown.slowdown.value * pl.col("alone_mean"),
-        pl.min_horizontal("beside_separate", "alone_separate") >= ContentionSlowdown.separation.value,
-    )
-    return slowed.sort("lost", *_WORK, descending=[True, False, False])
 
 
 class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NCCL_KERNELS,)):
@@ -297,7 +280,6 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
 
 # -- stragglers: in most collectives the same rank arrives last, and what makes it late -------------
 
-_COLLECTIVE = ["communicator", "operation", "turn"]
 _MOST_MOMENTS = 2_500_000
 """Moments of a graph in which a rank is made faster: that takes several replays."""
 _MOST_STEPS = 8
@@ -323,21 +305,19 @@ def _in_communicator(late: Late) -> pl.Expr:
 
 
 def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
-    """Kernels of collectives with `residence`, `waiting` (longer than the shortest of the collective), `is_last` (it is the
-    shortest) and `lost` (of the last: what the next one is in it longer), ns."""
-    residence = pl.col("residence")
-    ordered = collectives.with_columns(residence=pl.col("end") - pl.col("start"))
-    ordered = ordered.sort(*_COLLECTIVE, "residence", "device", nulls_last=True)
-    is_first = pl.int_range(pl.len()).over(_COLLECTIVE) == 0
-    lost = pl.when(is_first).then((residence.shift(-1).over(_COLLECTIVE) - residence).fill_null(0)).otherwise(0)
-    return ordered.with_columns(waiting=residence - residence.min().over(_COLLECTIVE), lost=lost, is_last=lost > 0)
+    """Kernels of collectives with `is_last` (it is in the collective for the shortest time), and `lost` (of the last: what the
+    next one is in it longer, ns)."""
+    residence, ordered = pl.col("residence"), collectives.sort("collective", "residence", "device")
+    is_first = pl.int_range(pl.len()).over("collective") == 0
+    lost = pl.when(is_first).then((residence.shift(-1).over("collective") - residence).fill_null(0)).otherwise(0)
+    return ordered.with_columns(lost=lost, is_last=lost > 0)
 
 
 def _late(waits: pl.DataFrame) -> pl.DataFrame:
     """Devices by communicator: in how many of its `collectives` a device is `last`, what the last but one waits then (`lost`),
     and all of them (`waiting`), ns; those first that cost most."""
     return (
-        waits.with_columns(waited=pl.col("waiting").sum().over(_COLLECTIVE))
+        waits.with_columns(waited=pl.col("waiting").sum().over("collective"))
         .group_by("communicator", "communicator_name", "device")
         .agg(
             last=pl.col("is_last").sum(),

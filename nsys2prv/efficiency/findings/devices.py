@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
-from nsys2prv.efficiency.findings.rule import EventRule, Evidence, FindingRule
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -333,7 +333,7 @@ def _values(evidence: Evidence, families: str, but: str = "^$") -> list[int]:
     return [value for value, name in evidence.run.events.names(event_types.KERNEL).items() if name in names]
 
 
-class _KernelRule(EventRule, texts="kernel-rule"):
+class _KernelRule(FindingRule, texts="kernel-rule"):
     """A rule about some kernels: columns of `_kernels`, and what each costs."""
 
     needs = (rule.ANY_WORK,)
@@ -411,8 +411,6 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
         kernels = _kernels(evidence, part <= self.largest_part.value, self.shortest.value <= _LENGTH)
         # Several such kernels at once may well use all of the GPU.
-        if kernels.is_empty():
-            return kernels.with_columns(cost=pl.lit(0, pl.Int64))
         is_single = run.on_devices.counts[KERNEL] == 1
         alone = pl.Series(time_where(run.on_devices, is_single, kernels.select("device", "start", "end")))
         return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))

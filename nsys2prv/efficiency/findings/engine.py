@@ -1,8 +1,5 @@
 """All rules over a run that is measured: their findings, and by how much the run would be shorter without each of them.
 
-A new rule is a class in a module of its theme, and its section of rules.ini. What it has to measure is a meter in that module,
-and a line in `table_registry`; it asks for it by its type.
-
 Where the graph of the run is known, it is replayed without a finding, or the critical path bounds what can be won: time that
 the path does not spend on the devices and host threads of a finding can't be won back there. Else it is known from device time
 alone: a graph without launches joins nothing, one of several processes without collectives and messages neither, and one whose
@@ -212,7 +209,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "saved_how": saved.how,
         "saved_share": saved.ns / evidence.length if evidence.length else None,
         "cost_ns": losses.cost,
-        "share": losses.cost / (evidence.length * (evidence.devices or len(evidence.processes))),
+        "share": losses.cost / (evidence.length * (evidence.devices or evidence.processes)),
         "devices": len(losses) if evidence.devices else 0,
         "device": evidence.name(worst["device"]) if evidence.devices else None,
         "tasks": "; ".join(rows.tasks[task].name for task in evidence.tasks_of([worst["device"]])),

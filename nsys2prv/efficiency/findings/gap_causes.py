@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, over_parts, summed
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.gaps import (
     CAUSE_COLUMNS,
     CLASSES_NS,
@@ -23,7 +23,6 @@ from nsys2prv.efficiency.meters.gaps import (
     longest_of,
     names_of_threads,
 )
-from nsys2prv.efficiency.result_tables import Filled
 from nsys2prv.vocabulary import event_types
 
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
@@ -59,15 +58,11 @@ class GapCause:
 
 
 @dataclass(frozen=True)
-class GapCauses(Measurement):
+class GapCauses(MeasuredTables):
     """Gaps of all devices by length, and by cause for all rules that count gaps.
 
     Attributes
     ----------
-    by_class
-        `count`, `length` and CAUSE_COLUMNS of all gaps by `device` and `length_class`, a place in CLASSES_NS.
-    longest
-        The longest gaps: columns of `idle_gaps`.
     causes
         By the kind of the rule, in the order in which they are tried.
     all_gaps
@@ -81,37 +76,10 @@ class GapCauses(Measurement):
     """
 
     run: MeasuredRun
-    by_class: pl.DataFrame
-    longest: pl.DataFrame
     causes: Mapping[str, GapCause]
     all_gaps: pl.DataFrame
     sums: Mapping[str, pl.DataFrame]
     gaps: pl.DataFrame
-
-    def tables(self) -> Filled:
-        """The tables `gaps` and `longest_gaps`."""
-        edges, run, longest = pl.lit(pl.Series([*CLASSES_NS, None], dtype=pl.Int64)), self.run, self.longest
-        gaps = self.by_class.select(
-            "count",
-            *CAUSE_COLUMNS,
-            device=run.device_names(pl.col("device")),
-            from_ns=edges.gather("length_class"),
-            to_ns=edges.gather(pl.col("length_class") + 1),
-            total_ns="length",
-        )
-        return {
-            GAPS: gaps,
-            LONGEST_GAPS: longest.select(
-                *CAUSE_COLUMNS,
-                device=run.device_names(pl.col("device")),
-                begin_ns="begin",
-                end_ns="start",
-                length_ns="length",
-                before=run.events.named(longest["former_number"], longest["former_value"]),
-                after=run.events.named(longest["number"], longest["value"]),
-                **names_of_threads(run, pl.col("thread")),
-            ),
-        }
 
     @property
     def after_start(self) -> pl.DataFrame:
@@ -139,13 +107,13 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
     """Gaps of all devices by cause: `causes` by the kind of their rules, in the order in which they are tried."""
     length, by_part = run.events.length, ("device", "part")
     sums_of = {kind: tuple(cause.sums) for kind, cause in causes.items()}
-    gaps, all_gaps, by_class, longest = [pl.DataFrame(schema=_GAP)], [], [], []
+    gaps, all_gaps, by_class, longest_gaps = [pl.DataFrame(schema=_GAP)], [], [], []
     sums: dict[str, list[pl.DataFrame]] = {kind: [] for kind in causes}
     for block in idle_gaps(run):
         length_class = pl.Series(np.searchsorted(CLASSES_NS, block["length"].to_numpy(), side="right") - 1)
         counts = pl.len().cast(pl.Int64).alias("count"), pl.col("length", *CAUSE_COLUMNS).sum()
         by_class.append(block.group_by("device", length_class=length_class).agg(counts))
-        longest.append(longest_of(block, MOST_LONGEST))
+        longest_gaps.append(longest_of(block, MOST_LONGEST))
         placed = _with_cause(run, block.filter(pl.col("number").is_not_null()), causes)
         placed = placed.with_columns(end="start", row="next_row")
         occurrences = placed.select("cause", *_OCCURRENCE, *CAUSE_COLUMNS, cost="length")
@@ -158,10 +126,24 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
             matches = placed.lazy().filter(is_explained).select(*_OCCURRENCE, cost=cause.cost, **cause.sums).collect()
             if matches.height:
                 sums[kind].append(summed([over_parts(matches, sums_of[kind], length)], by_part, sums_of[kind]))
+    edges, longest = pl.lit(pl.Series([*CLASSES_NS, None], dtype=pl.Int64)), longest_of(pl.concat(longest_gaps), MOST_LONGEST)
+    classes = pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class")
+    tables = {
+        GAPS: classes.with_columns(
+            from_ns=edges.gather("length_class"), to_ns=edges.gather(pl.col("length_class") + 1), total_ns="length"
+        ),
+        LONGEST_GAPS: longest.with_columns(
+            begin_ns="begin",
+            end_ns="start",
+            length_ns="length",
+            before=run.events.named(longest["former_number"], longest["former_value"]),
+            after=run.events.named(longest["number"], longest["value"]),
+            **names_of_threads(run, pl.col("thread")),
+        ),
+    }
     return GapCauses(
+        {table: frame.with_columns(device=run.device_names(pl.col("device"))) for table, frame in tables.items()},
         run,
-        pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class"),
-        longest_of(pl.concat(longest), MOST_LONGEST),
         causes,
         summed(all_gaps, ("cause", *by_part), CAUSE_COLUMNS),
         {kind: summed(blocks, by_part, sums_of[kind]) for kind, blocks in sums.items()},
@@ -171,14 +153,11 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
 
 def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCause]) -> pl.DataFrame:
     """Gaps with the columns that `GapCause` names, and `cause`."""
-    exclusive: pl.Expr = pl.lit(NO_CAUSE)
-    for place, cause in reversed(list(enumerate(causes.values()))):
-        if cause.is_exclusive:
-            exclusive = pl.when(cause.matches).then(place).otherwise(exclusive)
-    for place, cause in enumerate(causes.values()):
-        if cause.dominates is not None:
-            exclusive = pl.when(cause.matches & cause.dominates).then(place).otherwise(exclusive)
-    without_launch = [place for place, cause in enumerate(causes.values()) if not cause.needs_launch]
+    placed = list(enumerate(causes.values()))
+    dominant = (pl.when(of.matches & of.dominates).then(place) for place, of in placed if of.dominates is not None)
+    first = (pl.when(of.matches).then(place) for place, of in placed if of.is_exclusive)
+    exclusive = pl.coalesce(*dominant, *first, pl.lit(NO_CAUSE))
+    without_launch = [place for place, of in placed if not of.needs_launch]
     # Of gaps at the start, and of those of unknown launching threads, hardly any rule can know the cause.
     number = (
         pl.when(pl.col("former_number") == 0)

@@ -140,8 +140,7 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
         begin=pl.col("end").filter(is_start).max(),
         end=pl.col("start").filter(~is_start).min(),
     )  # fmt: skip
-    processes = pl.DataFrame({"task": evidence.processes}, schema={"task": pl.Int64})
-    times = processes.join(in_mpi, on="task", how="left").join(phases, on="task", how="left").sort("task")
+    times = in_mpi.join(phases, on="task", how="left").sort("task")
     times = times.with_columns(pl.col("end").fill_null(evidence.length)).fill_null(0)
     work = (pl.col("end") - pl.col("begin")).clip(lower_bound=0)
     in_work = (pl.col("mpi") - pl.col("start_up") - pl.col("shut_down")).clip(lower_bound=0)
@@ -224,7 +223,7 @@ class LateProcess(
         task, saved = worst["late"], int(worst["waited"])
         if saved < self.least.value * evidence.length:
             return None
-        waiting, begin, end = late.longest(task)
+        waiting, begin, end = late.longest.filter(late=task).select("task", "begin", "end").row(0)
         busiest = _process_times(evidence).sort("outside", "task", descending=[True, False])["task"]
         loss = late.waits.filter(pl.col("late") == task).select(
             pl.col("count").sum(), device=pl.lit(task, pl.Int64), cost=pl.col("waited").sum(), begin=pl.col("first").min(),
@@ -273,9 +272,9 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
 def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     """Names of the innermost `function` and its `module` in CPU samples, and their number (`len`), the most frequent first."""
     counts = samples.group_by("function", "module").len()
-    types = {"function": call_chains.SAMPLED_FUNCTION, "module": call_chains.SAMPLED_MODULE}
-    names = (run.events.named(int(number), counts[name]).fill_null("not known").alias(name) for name, number in types.items())
-    return counts.with_columns(names).sort("len", "function", "module", descending=[True, False, False])
+    names = run.events.names_of(counts, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
+    named = counts.with_columns(name.fill_null("not known") for name in names)
+    return named.sort("len", "function", "module", descending=[True, False, False])
 
 
 def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:

@@ -200,15 +200,14 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         half = length.filter(2 * length.cum_sum() >= length.sum()).first()
         by_part = pieces.group_by("part").agg(length.sum().alias("total"), half.alias("half")).sort("total", descending=True)
         kinds = [(TITLES[part].removeprefix(f"{STARVED}: "), total, half) for part, total, half in by_part.iter_rows()]
-        listed = ", ".join(
-            f"{title} {percent(total / losses.cost)} (half of it {time(half)} or more at a time)"
-            for title, total, half in kinds
-            if percent(total / losses.cost) != percent(0)
-        )
+        shares = ((title, percent(total / losses.cost), time(half)) for title, total, half in kinds)
+        listed = [
+            f"{what} {share} (half of it {half} or more at a time)" for what, share, half in shares if share != percent(0)
+        ]
         is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
         also = [Number(title, total, "ns") for title, total, _ in kinds]
         finding = self.finding(losses, also, **self.values(losses, evidence))
-        text = f"{finding.text}: {listed}" + ("; what it waits for was not recorded" if is_unnamed else "")
+        text = f"{finding.text}: {', '.join(listed)}" + ("; what it waits for was not recorded" if is_unnamed else "")
         return replace(finding, text=text)
 
 
@@ -424,8 +423,7 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         operations = operations.filter(pl.col("is_default").any().over("device"))
         on_default = pl.when("is_default").then("end").otherwise(0)
         former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")
-        order = np.lexsort([operations[name].to_numpy() for name in ("row", "end", "start", "device")])
-        operations = operations[order].with_columns(
+        operations = operations.sort("device", "start", "end", "row", maintain_order=True).with_columns(
             default_end=on_default.cum_max().shift(1, fill_value=0).over("device"),
             begin=pl.max_horizontal("launched", former_end),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import polars as pl
 
@@ -15,6 +14,7 @@ from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Va
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.intervals import time_where
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
@@ -66,9 +66,9 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
         )
         .filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
     )
-    of_masks = run.device_times.in_windows(*(copies[name].to_numpy() for name in ("device", "begin", "end")))
-    # Time in which nothing but copies runs on the device.
-    return DeviceCopies(copies.with_columns(alone=pl.Series(next(islice(of_masks, 1 << MEMORY, None)))))
+    is_alone = run.on_devices.mask == 1 << MEMORY
+    alone = time_where(run.on_devices, is_alone, copies.select("device", "begin", "end"))
+    return DeviceCopies(copies.with_columns(alone=pl.Series(alone)))
 
 
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])

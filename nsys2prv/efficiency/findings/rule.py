@@ -66,7 +66,7 @@ class Evidence:
     index
         The index of a device that the column `device` names.
     processes
-        Tasks with threads that call MPI.
+        Number of tasks with threads that call MPI.
     first, last
         Of each device, ns: first begin and last end of activity; -1: none.
     active
@@ -80,7 +80,7 @@ class Evidence:
         self.devices = len(self.rows.devices)
         indices = {device.name: index for index, device in enumerate(self.rows.devices)}
         self.index = pl.col("device").replace_strict(indices, return_dtype=pl.Int64)
-        self.processes: list[int] = np.unique(self.rows.task[run.callers]).tolist()
+        self.processes = len(np.unique(self.rows.task[run.callers]))
         self.first, self.last = (tables["devices"][f"{name}_ns"].fill_null(-1) for name in ("first", "last"))
         self.active = pl.lit(self.last - self.first).gather("device")
         begins = [first for first in self.first if first >= 0]
@@ -269,7 +269,7 @@ WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
 MPI_CALLS = Need("MPI calls", lambda evidence: "not recorded: MPI calls" if evidence.tables["mpi_calls"].is_empty() else None)
 SEVERAL_PROCESSES = Need(
     "several processes",
-    lambda evidence: None if len(evidence.processes) > 1 else "there is one process with MPI, and nothing to compare it with",
+    lambda evidence: None if evidence.processes > 1 else "there is one process with MPI, and nothing to compare it with",
 )
 PARTNERS = Need(
     "collectives or messages whose processes are in the run",
@@ -332,6 +332,8 @@ class FindingRule:
         Share of the active time of a device that it loses at least, and the fewest occurrences on it.
     recurring, or_large
         Occurrences must occur again and again; or they cost a large part of it, however rare they are (LARGE_SHARE).
+    sums
+        Further columns of its events whose sums over a device matter.
     compared, condition
         What of the cost is compared with `least`, and what else must be true of a device: expressions over
         `Losses.devices`, and `active`, its active time, ns.
@@ -355,6 +357,7 @@ class FindingRule:
     fewest: Threshold | None = None
     recurring: bool = False
     or_large: bool = False
+    sums: Sequence[str] = ()
     compared: pl.Expr = pl.col("cost")
     condition: pl.Expr = pl.lit(value=True)
     gap_cause: GapCause | None = None
@@ -380,9 +383,13 @@ class FindingRule:
         losses = self.costly(self.losses(evidence), evidence)
         return self.describe(losses, evidence) if losses else None
 
-    def losses(self, evidence: Evidence) -> Losses:
-        """What devices lose, whether or not it counts."""
+    def events(self, evidence: Evidence) -> pl.DataFrame:
+        """Events of devices that each cost something: columns as of `Losses.of_events`."""
         raise NotImplementedError
+
+    def losses(self, evidence: Evidence) -> Losses:
+        """What devices lose, whether or not it counts: by its events, or in another way."""
+        return Losses.of_events(evidence.run, self.events(evidence), self.sums)
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
         """Devices that lose enough of their active time, with enough occurrences; with the column `active`."""
@@ -432,20 +439,6 @@ class FindingRule:
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """The change of the graph of the run that takes the finding away, for the time by which the run would be shorter; None:
         that is not known, and the critical path bounds it."""
-
-
-class EventRule(FindingRule):
-    """A rule about events of devices that each cost something: the text is about those of the devices that lose enough."""
-
-    sums: Sequence[str] = ()
-    """Further columns whose sums over all events of a device matter."""
-
-    def events(self, evidence: Evidence) -> pl.DataFrame:
-        """Events: columns as of `Losses.of_events`."""
-        raise NotImplementedError
-
-    def losses(self, evidence: Evidence) -> Losses:
-        return Losses.of_events(evidence.run, self.events(evidence), self.sums)
 
 
 class GapRule(FindingRule, texts="gap-rule"):

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSC
 from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, innermost, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.gaps import UNKNOWN, first_threads, gaps_between
+from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
@@ -169,16 +169,19 @@ class PiecesOfGaps:
 
     def __init__(self, run: MeasuredRun, nccl: Nccl, events: EventEdges) -> None:
         self._run = run
-        busy = run.on_devices.mask > 0
-        self._first_work = int(run.on_devices.begin.min(where=busy, initial=run.events.length))
-        self._last_work = int((run.on_devices.begin + run.on_devices.length).max(where=busy, initial=0))
-        self._first_threads = first_threads(run)
+        on_devices = run.on_devices
+        busy, computing = on_devices.where(on_devices.mask > 0), on_devices.where(on_devices.counts[KERNEL] > 0)
+        self._first_work = int(busy.begin.min(initial=run.events.length))
+        self._last_work = int(busy.end.max(initial=0))
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
         self._on_devices, self._awaited = activity_of_devices(run), awaited_operations(run, events)
         # 0: nothing runs, 1: any work does, 2: NCCL kernels too.
         work = (run.on_tasks.mask > 0).astype(np.int8) + (run.on_tasks.counts[NCCL] > 0)
         self._on_tasks = Timeline(run.on_tasks, {"work": work})
-        idle = gaps_between(run, _after_computing(run))
+        last: Numbers = np.zeros(len(run.events.rows.devices), dtype=np.int64)
+        last[computing.group] = computing.end  # the last assignment counts
+        # Only gaps after the last compute kernel are asked for.
+        idle = gaps_between(run, busy.only(busy.end >= last[busy.group]))
         moves = pl.Series("moves", np.append(run.moves_pages, False)[idle["next"].to_numpy()])
         self._idle = idle.select("device", "begin", "end", "thread", "launched", moves)
         self._arrivals = _arrivals(nccl)
@@ -217,7 +220,7 @@ class PiecesOfGaps:
             .otherwise(_part("undecided"))
         )  # fmt: skip
         no_launch = pl.lit(parts.NO_LAUNCHES if self._run.events.launches is None else parts.NO_LAUNCH, parts.DETAIL)
-        first_thread = pl.lit(pl.Series(self._first_threads, dtype=pl.Int32)).gather("device")
+        first_thread = pl.lit(pl.Series(self._run.first_launchers)).gather("device")
         windows = (
             _pieces(gaps, "begin", "ready", _part("start_up"), thread=first_thread),
             _pieces(before, "begin", "issued", part, "thread", detail=pl.when(~is_launched & ~is_last).then(no_launch)),
@@ -300,16 +303,6 @@ class PiecesOfGaps:
             _pieces(joined, "decided", "end", _part("transfer"), "operation", "is_waited"),
         )
         return pl.concat(divided, how="diagonal")
-
-
-def _after_computing(run: MeasuredRun) -> Intervals:
-    """When devices are busy from the end of their last compute kernel on: only gaps after it are asked for."""
-    on_devices = run.on_devices
-    busy, computing = on_devices.where(on_devices.mask > 0), on_devices.where(on_devices.counts[KERNEL] > 0)
-    last: Numbers = np.zeros(len(run.events.rows.devices), dtype=np.int64)
-    # The last assignment counts.
-    last[computing.group] = computing.end
-    return busy.only(busy.end >= last[busy.group])
 
 
 def _part(name: str) -> pl.Expr:

@@ -29,8 +29,6 @@ from nsys2prv.vocabulary import event_types
 COMPUTE_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)
 """Event types of compute kernels, and of graphs."""
 _WAITS_FOR_DEVICE = ("synchronization", "memory", "allocation", "mpi")
-MOST_STARVED = 1_000_000
-"""Times in which devices are launch-starved beside NCCL kernels that are looked at one by one."""
 _STARVED_PARTS = [
     name for name, state in zip(parts.OF_STATES, host_states.NAMES, strict=True) if state not in _WAITS_FOR_DEVICE
 ]
@@ -57,12 +55,12 @@ class AbsentTime(MeasuredTables):
     starved_beside_nccl
         When devices are launch-starved while NCCL kernels run on them: the next kernel could run beside the collective, and is
         not launched. Where the launching thread waits for the device, or moves memory, it may wait for the collective: that
-        does not count. `device`, `row` of the launching thread, `begin`, `end` (ns); None: they are too many.
+        does not count. `device`, `row` of the launching thread, `begin`, `end` (ns).
     """
 
     of_hosts: pl.DataFrame
     waits_for_nccl: pl.DataFrame
-    starved_beside_nccl: pl.DataFrame | None
+    starved_beside_nccl: pl.DataFrame
 
 
 def measure_absent_time(run: MeasuredRun) -> AbsentTime:
@@ -101,8 +99,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     }
     if sums["hosts"]["range_number"].count():
         filled[parts.ABSENT_RANGES] = _host_rows(run, sums["hosts"], "range")
-    beside_nccl = sums["starved_beside_nccl"] if sums["starved_beside_nccl"].height <= MOST_STARVED else None
-    return AbsentTime(filled, sums["of_hosts"], sums["waits_for_nccl"], beside_nccl)
+    return AbsentTime(filled, sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"])
 
 
 # -- rows of tables ----------------------------------------------------------------------------------
@@ -136,19 +133,17 @@ def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame) -> 
 
 def _longest_regions(run: MeasuredRun, regions: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `absent_regions`, the longest regions first."""
-    by_slot = regions.group_by("slot").agg(pl.col("elapsed_ns").sum())
-    longest = by_slot.sort("elapsed_ns", "slot", descending=[True, False]).head(MOST_REGIONS).with_row_index("order")
+    total = pl.col("elapsed_ns").sum().over("slot")
+    ordered = regions.sort(total, "slot", descending=[True, False], maintain_order=True)
     names = named_ranges(run.events, run.options.regions or ()).select("slot", "region", "domain").unique("slot")
-    of_longest = regions.join(longest.select("slot", "order"), on="slot", maintain_order="left").sort(
-        "order", maintain_order=True
-    )
+    of_longest = ordered.filter(pl.col("slot").rle_id() < MOST_REGIONS)
     return of_longest.join(names, on="slot", how="left", maintain_order="left")
 
 
 def _details(run: MeasuredRun, by_part: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `absent_parts`, those with most time first."""
     part = pl.col("part")
-    of_copies = _named(run, by_part, source=event_types.SOURCE_MEMORY, destination=event_types.DESTINATION_MEMORY)
+    of_copies = run.events.names_of(by_part, source=event_types.SOURCE_MEMORY, destination=event_types.DESTINATION_MEMORY)
     text = (
         pl.when(part == "late_rank").then(run.task_names(pl.col("task")))
         .when(part == "copy").then(
@@ -182,7 +177,7 @@ def _function_rows(run: MeasuredRun, by_function: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `absent_functions`, the functions with most samples first."""
     sums = by_function.group_by(_FUNCTION_KEY).sum()
     rows = sums.sort("samples", *_FUNCTION_KEY, descending=[True, *[False] * len(_FUNCTION_KEY)]).head(parts.MOST_HOST_ROWS)
-    names = _named(run, rows, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
+    names = run.events.names_of(rows, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
     share = pl.col("samples") / max(int(sums["samples"].sum()), 1)
     return rows.with_columns(*names, **names_of_threads(run, pl.col("thread")), part=_TITLE, share=share)
 
@@ -200,12 +195,6 @@ def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
         launched_ns="launched",
         **names_of_threads(run, pl.col("thread")),
     )
-
-
-def _named(run: MeasuredRun, rows: pl.DataFrame, **numbers: int) -> list[pl.Series]:
-    """Names of values in columns, by their event types."""
-    types = {name: pl.repeat(int(number), rows.height, dtype=pl.Int64, eager=True) for name, number in numbers.items()}
-    return [run.events.named(number, rows[name]).alias(name) for name, number in types.items()]
 
 
 # -- sums of the pieces of a block of gaps -----------------------------------------------------------

@@ -136,18 +136,18 @@ def memory_operations(run: MeasuredRun) -> MeasuredTables:
     operations = run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION)
     size, total = pl.col("size").fill_null(0), pl.col("total_ns")
     of_class = pl.Series(np.searchsorted(SIZE_CLASSES, operations.select(size).to_series().to_numpy(), side="right") - 1)
-    numbers = {
-        "value": event_types.MEMORY_OPERATION,
-        "source": event_types.SOURCE_MEMORY,
-        "destination": event_types.DESTINATION_MEMORY,
-    }
-    sums = operations.group_by(*numbers, of_class=of_class).agg(
+    sums = operations.group_by("source", "destination", operation="value", of_class=of_class).agg(
         count=pl.len(), bytes=size.sum(), total_ns=(pl.col("end") - pl.col("start")).sum()
     )
-    names = (run.events.named(pl.repeat(number, sums.height, eager=True), sums[name]) for name, number in numbers.items())
+    names = run.events.names_of(
+        sums,
+        operation=event_types.MEMORY_OPERATION,
+        source=event_types.SOURCE_MEMORY,
+        destination=event_types.DESTINATION_MEMORY,
+    )
     edges = pl.lit(pl.Series([*SIZE_CLASSES, None], dtype=pl.Int64))
     table = sums.with_columns(
-        **dict(zip(("operation", "source", "destination"), names, strict=True)),
+        *names,
         from_bytes=edges.gather("of_class"),
         to_bytes=edges.gather(pl.col("of_class") + 1),
         mean_ns=total / pl.col("count"),

@@ -104,27 +104,10 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
             "begin": begin,
             "end": end,
             "next": following.astype(np.int32),
-            "thread": threads_that_launched(run, following).astype(np.int32),
+            "thread": np.append(run.launcher_of, np.int32(UNKNOWN))[following],
             "launched": run.launches["time"].gather(pl.Series(launch).replace(NO_LAUNCH, None)),
         }
     )
-
-
-def threads_that_launched(run: MeasuredRun, places: Numbers) -> Numbers:
-    """Places of the callers that launched operations; UNKNOWN, also for the place NONE."""
-    # NONE and NO_LAUNCH are the last place.
-    callers: Numbers = np.append(run.place_of_caller[run.launches["row"].to_numpy()], UNKNOWN)
-    launch: Numbers = np.append(run.launch_of, NO_LAUNCH)[places]
-    return callers[launch]
-
-
-def first_threads(run: MeasuredRun) -> Numbers:
-    """Of each device the place of the caller of its first launch: pages that migrate have none. UNKNOWN: none is known."""
-    thread = threads_that_launched(run, np.arange(run.operations.height))
-    backward = np.flatnonzero(thread != UNKNOWN)[::-1]
-    first: Numbers = np.full(len(run.events.rows.devices), UNKNOWN, dtype=np.int64)
-    first[run.events.rows.device[run.operations["row"].to_numpy()[backward]]] = thread[backward]  # the last assignment counts
-    return first
 
 
 def _operation_at(
@@ -151,7 +134,7 @@ def _operation_at(
     operation[match] = place
     is_tied = np.bincount(match, minlength=len(requested))[match] > 1
     place, match = place[is_tied], match[is_tied]
-    columns = {"thread": -threads_that_launched(run, place), "match": match, "place": place}
+    columns = {"thread": -run.launcher_of[place], "match": match, "place": place}
     length, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
     ties = operations[place].with_columns(size, length=length, **{name: pl.Series(column) for name, column in columns.items()})
     first = ties.sort("match", *order, maintain_order=True).unique("match", keep="first")
@@ -182,7 +165,7 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     is_first = (begin == 0) & (gaps["thread"].to_numpy() == UNKNOWN)
     gaps = gaps.with_columns(
         former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32),
-        thread=pl.Series(np.where(is_first, first_threads(run)[device], gaps["thread"]), dtype=pl.Int32),
+        thread=pl.Series(np.where(is_first, run.first_launchers[device], gaps["thread"]), dtype=pl.Int32),
     )
     states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING)
     for block in blocks_of(gaps):

@@ -25,6 +25,8 @@ SHOWN_KERNELS = 50
 _KINDS = {event_types.KERNEL: "kernel", event_types.NCCL_KERNEL: "nccl", event_types.GRAPH_EXECUTION: "graph"}
 _NAME = ["number", "value"]
 _SHARE = pl.when(pl.col("total_ns").sum() > 0).then(pl.col("total_ns") / pl.col("total_ns").sum())
+# By nearest rank: the lower one of two.
+_MEDIAN = pl.col("duration").quantile(0.5, "equiprobable")
 _Heights = npt.NDArray[np.float64]
 
 # A peak is a mode when it holds enough of the executions, and the histogram falls clearly before the next one.
@@ -142,7 +144,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
     kernels = run.operations.lazy().filter(pl.col("number").is_in(list(_KINDS)))
     durations = run.events.rows.located(kernels.select(*_NAME, "row", "family", duration=length).collect())
     by_device = durations.group_by(*_NAME, "device").agg(
-        count=pl.len().cast(pl.Int64), total=duration.sum(), mean_ns=duration.mean(), median_ns=_quantile(0.5)
+        count=pl.len().cast(pl.Int64), total=duration.sum(), mean_ns=duration.mean(), median_ns=_MEDIAN
     )
     is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
     counts = by_device.filter(is_counted).select(*_NAME, "device", "count", "total").sort(*_NAME, "device")
@@ -164,12 +166,6 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
     return Kernels(tables, counts)
 
 
-def _quantile(share: float) -> pl.Expr:
-    """Duration at a quantile, by nearest rank (the lower one of two)."""
-    rank = (pl.len() * share).ceil().cast(pl.Int64)
-    return pl.col("duration").sort().get(rank - 1)
-
-
 def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `kernels` but `modes`, and _NAME; those that take most time first."""
     duration = pl.col("duration")
@@ -179,8 +175,8 @@ def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame)
         total_ns=duration.sum(),
         mean_ns=duration.mean(),
         min_ns=duration.min(),
-        median_ns=_quantile(0.5),
-        p95_ns=_quantile(0.95),
+        median_ns=_MEDIAN,
+        p95_ns=duration.quantile(0.95, "equiprobable"),
         max_ns=duration.max(),
         deviation_ns=duration.std(ddof=0),
     )
@@ -211,7 +207,7 @@ def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
 
 def family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
     """Names of the families: those of the trace, else those of the rules of the package."""
-    recorded = events.named(pl.repeat(event_types.KERNEL_FAMILY, by_name.height, eager=True), by_name["family"])
+    recorded = events.named(int(event_types.KERNEL_FAMILY), by_name["family"])
     is_graph = by_name["number"] == event_types.GRAPH_EXECUTION
     unnamed = by_name["kernel"].filter(recorded.is_null() & ~is_graph)
     # To ask the rules takes a moment, and nearly always there is nothing to ask.

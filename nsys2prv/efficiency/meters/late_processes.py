@@ -32,17 +32,14 @@ class LateProcesses(Measurement):
         Receives and calls of collectives of which the other process is known.
     undecided
         Time of waits that are not longer than clocks can be wrong, ns.
+    longest
+        The longest wait for each process `late`: `task`, which waited, `begin` and `end`, ns.
     """
 
     waits: pl.DataFrame
     calls: int
     undecided: int
-    _longest: pl.DataFrame
-
-    def longest(self, late: int) -> tuple[int, int, int]:
-        """The longest wait for a process: the process that waited, begin and end, ns."""
-        row = self._longest.row(by_predicate=pl.col("late") == late, named=True)
-        return row["task"], row["begin"], row["end"]
+    longest: pl.DataFrame
 
 
 def late_processes(run: MeasuredRun) -> LateProcesses:

@@ -88,18 +88,15 @@ def memory_in_use(run: MeasuredRun) -> MeasuredTables:
         freed_bytes=pl.col("freed").sum(),
     )
     bins = _over_time(course, bin_edges(run))
-    names = {"device": run.device_names(pl.col("device")), "memory": pl.lit(pl.Series(list(GROUPS))).gather("memory")}
-    tables = {MEMORY_IN_USE: rows.sort(_KEY), MEMORY_BINS: bins}
-    return MeasuredTables({table: frame.with_columns(**names) for table, frame in tables.items()})
+    tables, device = {MEMORY_IN_USE: rows.sort(_KEY), MEMORY_BINS: bins}, run.device_names(pl.col("device"))
+    return MeasuredTables({table: frame.with_columns(device=device) for table, frame in tables.items()})
 
 
 def _changes(run: MeasuredRun) -> pl.DataFrame:
-    """Columns `row`, `number`, `device`, `memory` (place in GROUPS), `start` (from the start of the window), `allocated`,
+    """Columns `row`, `number`, `device`, `memory` (of GROUPS), `start` (from the start of the window), `allocated`,
     `freed`, `change`, and `value`: what is in use of the kind after it."""
     labels = {number: names.label.rpartition(": ")[2] for number, names in run.events.types.items()}
-    groups = {
-        number: place for number, label in labels.items() for place, kinds in enumerate(GROUPS.values()) if label in kinds
-    }
+    groups = {number: group for number, label in labels.items() for group, kinds in GROUPS.items() if label in kinds}
     start = pl.col("start") - run.events.offset
     recorded = run.recorded.frame(MEMORY_CHANGES).filter(start <= run.events.length)
     has_size = pl.any_horizontal(pl.col("allocated", "freed").is_not_null())
@@ -109,7 +106,7 @@ def _changes(run: MeasuredRun) -> pl.DataFrame:
         .select(
             pl.col("row", "number", "device", "value", "allocated", "freed").cast(pl.Int64),
             start=start,
-            memory=pl.col("number").replace_strict(groups, default=0, return_dtype=pl.Int64),
+            memory=pl.col("number").replace_strict(groups, default="device", return_dtype=pl.Enum(list(GROUPS))),
             change=pl.col("allocated").fill_null(0) - pl.col("freed").fill_null(0),
         )
     )

@@ -13,10 +13,10 @@ import polars as pl
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges, launches_of
 from nsys2prv.efficiency.intervals import NONE, time_where
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
 from nsys2prv.vocabulary import event_types
 
 INSIDE_A_NODE, OVER_NODES = "inside a node", "over nodes"
@@ -65,7 +65,7 @@ _BLOCKING = ["hidden_wait", "blocking", "late_rank", "own_blocking"]
 
 
 @dataclass(frozen=True)
-class NcclExposure(Measurement):
+class NcclExposure(MeasuredTables):
     """Which NCCL kernels are exposed, and which of them block.
 
     Attributes
@@ -78,35 +78,12 @@ class NcclExposure(Measurement):
 
     kernels: pl.DataFrame
 
-    def tables(self) -> Filled:
-        """The table of NCCL kernels that are exposed, or block."""
-        if self.kernels.is_empty():
-            return {}
-        exposed, total = pl.col("exposed").sum(), (pl.col("end") - pl.col("start")).sum()
-        rows = self.kernels.group_by("communicator", "communicator_name", "operation").agg(
-            pl.col("placement").first(),
-            members=pl.struct("task", "device").n_unique(),
-            nodes=pl.col("node").n_unique(),
-            ranks=pl.col("ranks").max(),
-            count=pl.len(),
-            bytes=pl.when(pl.col("size").is_not_null().all()).then(pl.col("size").sum()),
-            total_ns=total,
-            exposed_ns=exposed,
-            overlapped_ns=total - exposed,
-            blocking_ns=pl.col("blocking").sum(),
-            late_rank_ns=pl.col("late_rank").sum(),
-            not_blocking_ns=exposed - pl.col("own_blocking").sum(),
-            overlapped_blocking_ns=pl.col("hidden_wait").sum(),
-        )
-        rows = rows.sort("total_ns", "communicator", "operation", descending=[True, False, False], nulls_last=True)
-        return {NCCL_EXPOSURE: rows.with_columns(communicator="communicator_name")}
-
 
 def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     """Which NCCL kernels are exposed, and which of them block."""
     kernels, absent = run.measured(Nccl).kernels, run.measured(AbsentTime)
     if kernels.is_empty():
-        return NcclExposure(kernels)
+        return NcclExposure({}, kernels)
     rows, length = run.events.rows, pl.col("end") - pl.col("begin")
     device_of_kernel = pl.lit(pl.Series(rows.device)).gather(pl.col("row"))
     waits = absent.waits_for_nccl.with_columns(is_own=pl.col("device") == device_of_kernel)
@@ -122,11 +99,28 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     of_first = pl.when(pl.struct(_KERNEL).is_first_distinct()).then(pl.col(_BLOCKING)).fill_null(0)
     nodes = pl.lit(pl.Series([task.node for task in rows.tasks], dtype=pl.String))
     kernels = kernels.with_columns(of_first, exposed=exposed, node=nodes.gather("task"))
-    complete = pl.struct("task", "device").n_unique() >= pl.col("ranks").max()
+    members, ranks = pl.struct("task", "device").n_unique(), pl.col("ranks").max()
     is_named, several = pl.col("communicator").is_not_null(), pl.col("node").n_unique() > 1
-    where = pl.when(several).then(pl.lit(OVER_NODES)).when(complete).then(pl.lit(INSIDE_A_NODE))
-    placement = pl.when(is_named).then(where.over("communicator", "operation"))
-    return NcclExposure(kernels.with_columns(placement=placement))
+    where = pl.when(several).then(pl.lit(OVER_NODES)).when(members >= ranks).then(pl.lit(INSIDE_A_NODE))
+    kernels = kernels.with_columns(placement=pl.when(is_named).then(where.over("communicator", "operation")))
+    of_exposed, total = pl.col("exposed").sum(), (pl.col("end") - pl.col("start")).sum()
+    by_operation = kernels.group_by("communicator", "communicator_name", "operation").agg(
+        pl.col("placement").first(),
+        members=members,
+        nodes=pl.col("node").n_unique(),
+        ranks=ranks,
+        count=pl.len(),
+        bytes=pl.when(pl.col("size").is_not_null().all()).then(pl.col("size").sum()),
+        total_ns=total,
+        exposed_ns=of_exposed,
+        overlapped_ns=total - of_exposed,
+        blocking_ns=pl.col("blocking").sum(),
+        late_rank_ns=pl.col("late_rank").sum(),
+        not_blocking_ns=of_exposed - pl.col("own_blocking").sum(),
+        overlapped_blocking_ns=pl.col("hidden_wait").sum(),
+    )
+    by_operation = by_operation.sort("total_ns", "communicator", "operation", descending=[True, False, False], nulls_last=True)
+    return NcclExposure({NCCL_EXPOSURE: by_operation.with_columns(communicator="communicator_name")}, kernels)
 
 
 def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:

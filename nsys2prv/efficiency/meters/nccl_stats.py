@@ -1,14 +1,8 @@
 """NCCL kernels by operation, size and communicator, with bandwidth; which of them are of one collective; and waits in
 collectives: who arrives last, how long the others wait for it, and how far clocks allow to say that.
 
-Size and communicator of a call come from the payloads of NCCL's NVTX ranges, where the report has them; the operation comes
-from the name of the kernel.
-
-A difference of times of two ranks counts only where it is larger than their clocks can be wrong against each other; the rest is
-not decidable. Durations are of one clock each. They split the residence of a rank in a collective into transfer, which is the
-duration of the rank that was in it for the shortest time, and waiting, which is the rest. A rank that is late by its start has
-to be in the collective for a shorter time than those that wait for it: where it ends as late as it starts, its clock is wrong.
-"""
+docs/efficiency.md says how. Besides, a rank that is late by its start has to be in the collective for a shorter time than those
+that wait for it: where it ends as late as it starts, its clock is wrong."""
 
 from __future__ import annotations
 
@@ -18,9 +12,9 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.meters.kernel_stats import with_names
-from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
@@ -42,6 +36,7 @@ _OPERATIONS = (
 )
 _UNKNOWN_OPERATION = "other"
 _POINT_TO_POINT = "SendRecv"
+_IS_COLLECTIVE = pl.col("operation") != _POINT_TO_POINT
 _LEAST_BY_RESIDENCE = 0.5
 """Part of the waits by starts that durations have to show too; else a clock is wrong."""
 
@@ -176,7 +171,7 @@ def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class Nccl(Measurement):
+class Nccl(MeasuredTables):
     """All NCCL kernels. Compared with other kernels they are few.
 
     Attributes
@@ -190,28 +185,13 @@ class Nccl(Measurement):
         ranks of the communicator), and the columns of `waits_of_ranks`.
     """
 
-    run: MeasuredRun
     kernels: pl.DataFrame
     members: pl.DataFrame
 
     @property
     def waits(self) -> pl.DataFrame:
         """Those of `members` that are of collectives."""
-        return self.members.filter(pl.col("operation") != _POINT_TO_POINT)
-
-    def tables(self) -> Filled:
-        """The tables of NCCL."""
-        waits, communicator = self.waits, pl.col("communicator_name")
-        device = self.run.device_names(pl.col("device"))
-        task, last_task = (self.run.task_names(pl.col(name)) for name in ("task", "last_task"))
-        ranks = pl.Series([of_task.rank for of_task in self.run.events.rows.tasks], dtype=pl.Int64)
-        names = {"communicator": communicator, "device": device}
-        return {
-            NCCL_OPERATIONS: _by_size(self.kernels),
-            NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
-            NCCL_STRAGGLERS: _by_task(waits).with_columns(task=task, rank=pl.lit(ranks).gather("task"), **names),
-            NCCL_COLLECTIVES: _longest_waits(waits).with_columns(last_task=last_task, **names),
-        }
+        return self.members.filter(_IS_COLLECTIVE)
 
 
 def measure_nccl(run: MeasuredRun) -> Nccl:
@@ -228,7 +208,18 @@ def measure_nccl(run: MeasuredRun) -> Nccl:
         communicator_name=pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String),
         operation=first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION),
     )
-    return Nccl(run, located, _members(located, run))
+    members = _members(located, run)
+    waits, communicator = members.filter(_IS_COLLECTIVE), pl.col("communicator_name")
+    task, last_task = (run.task_names(pl.col(name)) for name in ("task", "last_task"))
+    ranks = pl.Series([of_task.rank for of_task in events.rows.tasks], dtype=pl.Int64)
+    names = {"communicator": communicator, "device": run.device_names(pl.col("device"))}
+    tables = {
+        NCCL_OPERATIONS: _by_size(located),
+        NCCL_WAITS: _by_communicator(waits).with_columns(communicator=communicator),
+        NCCL_STRAGGLERS: _by_task(waits).with_columns(task=task, rank=pl.lit(ranks).gather("task"), **names),
+        NCCL_COLLECTIVES: _longest_waits(waits).with_columns(last_task=last_task, **names),
+    }
+    return Nccl(tables, located, members)
 
 
 def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:

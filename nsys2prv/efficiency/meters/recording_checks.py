@@ -1,11 +1,7 @@
 """Whether the recording can be believed: times of devices that contradict their hosts, and work that was launched and is lost.
 
-nsys converts times of a GPU to those of its host, and sometimes wrongly: in a real report of a training all work is 325 ms
-late. But nothing starts before its call, and no synchronization ends before the work that it waits for. Where times contradict
-that, nothing that compares a device with its host is known: what the host did in a gap, or who waited for whom.
-
-nsys loses work of devices where its buffers are full or the recording ends too early, and work can be left out when a report is
-exported. Where calls launch what nobody recorded, a device that seems to be idle may be busy."""
+docs/efficiency.md says when. Nothing starts before its call, and no synchronization ends before the work that it waits for;
+where calls launch what nobody recorded, a device that seems to be idle may be busy."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
-from nsys2prv.efficiency.window import iteration_kinds
+from nsys2prv.efficiency.window import RunIterations, iteration_kinds
 from nsys2prv.errors import UsageError
 from nsys2prv.sources.nvtx.nvtx_ranges import DEFAULT_DOMAIN, is_called
 from nsys2prv.vocabulary import event_types
@@ -151,9 +151,9 @@ def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
 
 
 def ranges_of_tasks(run: MeasuredRun, requested: Sequence[str]) -> pl.DataFrame:
-    """Ranges chosen by name, with the slots of `named_ranges`: columns `slot`, `task` (an index), `begin`, `end` (ns)."""
+    """Ranges chosen by name: columns `slot`, `region`, `domain` of `named_ranges`, `task` (an index), `begin`, `end` (ns)."""
     ranges = run.frame(RANGES).join(named_ranges(run.events, requested), on=["number", "value"], how="inner")
-    return run.events.rows.located(ranges).select("slot", "task", "end", begin="start")
+    return run.events.rows.located(ranges).select("slot", "region", "domain", "task", "end", begin="start")
 
 
 def iterations_in_window(run: MeasuredRun) -> pl.DataFrame:
@@ -164,19 +164,15 @@ def iterations_in_window(run: MeasuredRun) -> pl.DataFrame:
 
 def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
     """The table `regions`, those that take most time first."""
-    inside = ranges_of_tasks(run, run.options.regions)
-    names = named_ranges(run.events, run.options.regions).select("slot", "region", "domain").unique("slot")
-    length = pl.col("end") - pl.col("begin")
+    inside, length = ranges_of_tasks(run, run.options.regions), pl.col("end") - pl.col("begin")
     by_slot = (
-        inside.group_by("slot")
+        inside.group_by("slot", "region", "domain")
         .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), max_ns=length.max(), tasks=pl.col("task").n_unique())
         .sort("total_ns", "slot", descending=[True, False])
         .head(MOST_REGIONS)
     )
     of_slots = trees(run, *times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
-    for columns in (names, of_slots):
-        by_slot = by_slot.join(columns, on="slot", how="left", maintain_order="left")
-    return MeasuredTables({REGIONS: by_slot})
+    return MeasuredTables({REGIONS: by_slot.join(of_slots, on="slot", how="left", maintain_order="left")})
 
 
 def range_iterations(run: MeasuredRun) -> MeasuredTables:
@@ -184,13 +180,10 @@ def range_iterations(run: MeasuredRun) -> MeasuredTables:
     name = run.options.per_iteration or ""
     started = ranges_of_tasks(run, [name]).sort("begin", "end")
     numbered = started.with_columns(slot=pl.int_range(pl.len()).over("task"))
-    length = pl.col("end") - pl.col("begin")
-    lengths = numbered.group_by("slot").agg(
-        pl.col("begin").min(), pl.col("end").max(), tasks=pl.len(), shortest=length.min(), longest=length.max()
-    ).sort("slot")  # fmt: skip
+    lengths = RunIterations(numbered.rename({"slot": "number"}), None).lengths
     longest = lengths["longest"].to_numpy()
-    kind = iteration_kinds(longest, longest)
-    return MeasuredTables({ITERATIONS: _with_trees(run, lengths.with_columns(kind=kind, region=pl.lit(name)), numbered)})
+    lengths = lengths.with_columns(slot="number", kind=iteration_kinds(longest, longest), region=pl.lit(name))
+    return MeasuredTables({ITERATIONS: _with_trees(run, lengths, numbered)})
 
 
 def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:

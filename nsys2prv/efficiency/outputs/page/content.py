@@ -20,7 +20,7 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts, time_charts
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, Figure, Piece, colours_of_parts, present
-from nsys2prv.efficiency.outputs.page.template import PageTable, json_in_html, notebook_html, pack, rendered_page
+from nsys2prv.efficiency.outputs.page.template import PageTable, notebook_html, pack, rendered_page
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import NCCL_POLICY, Frames
@@ -141,7 +141,8 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
         "title": str(head["title"]),
     }
 
-    def rendered(packed: Mapping[str, PageTable]) -> str:
+    for cells in _CELLS:
+        packed = _packed(frames, cells)
         of_sections: dict[str, list[PageTable]] = {"overview": [], "clocks": []}
         for shown in packed.values():
             of_sections.setdefault(shown.section, []).append(shown)
@@ -151,35 +152,24 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
             if key in of_sections
         ]
         sections = {**content, "head": head, "tables": of_sections, "groups": groups}
-        return rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), sections, data, packed)
-
-    least = _fitting(frames, 0)
-    without_tables = len(rendered(least).encode()) - _size(least)
-    return rendered(_fitting(frames, LARGEST - without_tables))
-
-
-def _size(packed: Mapping[str, PageTable]) -> int:
-    """Bytes that tables take in the page, without their headings."""
-    return sum(len(json_in_html(table.packed).encode()) for table in packed.values())
+        html = rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), sections, data, packed)
+        if len(html.encode()) < LARGEST:
+            break
+    return html
 
 
-def _fitting(frames: Frames, room: int) -> dict[str, PageTable]:
-    """Tables with as many rows as fit into so many bytes; with few where none fit."""
+def _packed(frames: Frames, cells: int) -> dict[str, PageTable]:
+    """Tables with at most so many values each."""
     packed: dict[str, PageTable] = {}
-    for cells in _CELLS:
-        for table in table_registry.TABLES:
-            frame, former = frames[table.name], packed.get(table.name)
-            if table.page is None or frame.is_empty():
-                continue
+    for table in table_registry.TABLES:
+        frame = frames[table.name]
+        if table.page is not None and frame.height:
             # Each device has its row, whatever else there is.
             most = _CELLS[0] if table.name == "devices" else min(cells, table.page.cells or cells)
-            if former is None or former.rows * len(table.columns) > most:
-                # Of trees `communication_ns` is another time.
-                parts = () if NCCL_POLICY in table.columns else PART_COLUMNS
-                unused = [name for name in parts if name in frame.columns and not (frame[name] != 0).any()]
-                packed[table.name] = pack(table, frame, most, unused)
-        if _size(packed) < room:
-            break
+            # Of trees `communication_ns` is another time.
+            parts = () if NCCL_POLICY in table.columns else PART_COLUMNS
+            unused = [name for name in parts if name in frame.columns and not (frame[name] != 0).any()]
+            packed[table.name] = pack(table, frame, most, unused)
     return packed
 
 
