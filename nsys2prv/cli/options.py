@@ -139,9 +139,6 @@ def completion(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
     return complete
 
 
-# -- help ---------------------------------------------------------------------------------------------------------------
-
-
 class Command(TyperCommand):
     """A command; `rich_help_panel` of an option is its group."""
 

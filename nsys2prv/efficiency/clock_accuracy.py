@@ -19,8 +19,6 @@ from nsys2prv.errors import counted
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary.wording import time
 
-# -- tables ---------------------------------------------------------------------------------------------------------------
-
 _KINDS = {"nccl": "collectives of NCCL", "mpi": "collectives of MPI", "messages": "messages"}
 """Kinds of anchors."""
 
@@ -102,8 +100,6 @@ def _clock_row(clock: Any, reports: Sequence[Mapping[str, Any]]) -> dict[str, An
         "largest_step_ns": max(steps, key=abs, default=None),
     }
 
-
-# -- the length of a run --------------------------------------------------------------------------------------------------
 
 _LEAST_UNCERTAINTY = 0.01
 """Least part of the length of a run by which clocks must leave it open to be named."""
@@ -193,8 +189,6 @@ def clock_warnings(events: RunEvents, bins: int, interval: LengthInterval) -> li
         )
     return warnings
 
-
-# -- times of different tasks ---------------------------------------------------------------------------------------------
 
 REPORT, CLOCK, GROUP = "of_one_report", "of_one_clock", "of_one_group"
 OF_REPORT, OF_CLOCK = "report_margin", "clock_margin"

@@ -124,9 +124,6 @@ def _why_missing(metric: str, run: Run) -> str:
     return f"{row['run']} has no {metric}" + (f" ({why})" if why else "")
 
 
-# -- for people -----------------------------------------------------------------------------------------------------------
-
-
 def worded(value: float | None, unit: str) -> str:
     """A number of a run for people.
 

@@ -135,9 +135,6 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-# -- what the system refuses --------------------------------------------------------------------------------------------
-
-
 _REFUSED = {
     # Of the driver of SQLite, for whatever keeps a database that is there from being opened.
     "memory or open files": "failed to allocate memory",

@@ -86,9 +86,6 @@ def map_ahead(function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]
             pool.shutdown(cancel_futures=True)
 
 
-# -- signals that end the program -----------------------------------------------------------------------------------------
-
-
 _NAMES = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGALRM")
 ENDING_SIGNALS = tuple(signal.Signals[name] for name in _NAMES)
 """What a terminal, another program, or a batch system sends to a program that is to end."""

@@ -14,9 +14,6 @@ from nsys2prv.execution import memory
 Numbers = npt.NDArray[np.int64]
 
 
-# -- orders -------------------------------------------------------------------------------------------------------------
-
-
 def rows_in_order(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     """Rows in the order of a column without nulls: the same frame where they are in it, as rows of most tables are. Those that
     are equal in it stay as they come."""
@@ -55,9 +52,6 @@ def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
         waiting = rows[waits:]
     if waiting is not None:
         yield in_content_order(waiting, [by])
-
-
-# -- choices ------------------------------------------------------------------------------------------------------------
 
 
 def differ_from_before(*columns: np.ndarray) -> np.ndarray:

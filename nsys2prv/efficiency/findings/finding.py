@@ -226,9 +226,6 @@ class Finding:
         return min(int(highest["cost"].sum()), self.losses.cost)
 
 
-# -- sums of occurrences --------------------------------------------------------------------------
-
-
 def together(occurrences: pl.DataFrame) -> pl.DataFrame:
     """Times that occurrences (`device`, `begin`, `end`) take together: the same columns, and their length as `cost`, ns."""
     times = segments(Intervals.of(*occurrences.select("device", "begin", "end")))

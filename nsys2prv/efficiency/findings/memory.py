@@ -130,9 +130,6 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
         return {"synchronous": int(calls["count"].sum()), "spent": int(calls["total_ns"].sum())}
 
 
-# -- copies during which nothing computes ---------------------------------------------------------
-
-
 class _LargeCopies(FindingRule, texts="large-copies"):
     """A rule about large copies, `copies`, that cost enough again and again, or for long."""
 

@@ -102,9 +102,6 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     return AbsentTime(filled, sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"])
 
 
-# -- rows of tables ----------------------------------------------------------------------------------
-
-
 def _of_devices(run: MeasuredRun, sums: pl.DataFrame) -> pl.DataFrame:
     """Columns that tables of devices share, from `device` (an index), `elapsed_ns` and PART_COLUMNS."""
     elapsed, absent = pl.col("elapsed_ns"), pl.sum_horizontal(PART_COLUMNS)
@@ -197,9 +194,6 @@ def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-# -- sums of the pieces of a block of gaps -----------------------------------------------------------
-
-
 def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """`parts`: `count` of gaps, `total` and `longest` (ns) by device, part, detail and attributes of what was waited for; and
     `waits_for_nccl`, as of `AbsentTime`."""
@@ -270,9 +264,6 @@ def _by_columns(sums: pl.DataFrame, rows: pl.DataFrame, *key: str) -> pl.DataFra
     of_parts = [pl.col("total").filter(pl.col("part") == part.name).sum().alias(part.column) for part in PARTS]
     joined = rows.join(sums.group_by(key).agg(of_parts), on=key, how="left", maintain_order="left")
     return joined.with_columns(pl.col(PART_COLUMNS).fill_null(0))
-
-
-# -- of the run --------------------------------------------------------------------------------------
 
 
 def _samples(run: MeasuredRun) -> pl.DataFrame:

@@ -70,9 +70,6 @@ LONGEST_GAPS = Table(
 )  # fmt: skip
 
 
-# -- gaps of any kind of activity --------------------------------------------------------------------
-
-
 def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool_] | None = None) -> pl.DataFrame:
     """Gaps between times in which devices are busy, from the start of the window to its end.
 
@@ -145,9 +142,6 @@ def _operation_at(
 def blocks_of(gaps: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Gaps in blocks of BLOCK_GAPS."""
     return gaps.iter_slices(BLOCK_GAPS) if gaps.height else iter([gaps])
-
-
-# -- idle devices ------------------------------------------------------------------------------------
 
 
 def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:

@@ -67,9 +67,6 @@ def spreadsheet_cells(texts: pl.Series) -> pl.Series:
     return cells
 
 
-# -- TALP -----------------------------------------------------------------------------------------------------------------
-
-
 def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
     """The object of a file as the TALP module of BSC's DLB writes it, for talp-pages to draw, from an `EfficiencyResult`: the
     run, and the NVTX regions of `--regions`.
@@ -139,9 +136,6 @@ def _region(
         "mpiLoadBalanceOut": balance / inside if balance is not None and inside else 1.0,
         **dict.fromkeys(map("omp{}".format, _OF_OPENMP), 1.0),
     }
-
-
-# -- files ----------------------------------------------------------------------------------------------------------------
 
 
 def check_places(

@@ -25,9 +25,6 @@ _COUNTS = "A count is what happened from the start of a sample to its end: it is
 _PER_SECOND = "{} (per second)"
 
 
-# -- sampled performance counters of CPUs -----------------------------------------------------------------------------
-
-
 def _on_components(report: Report, table: pl.LazyFrame, key: str) -> pl.LazyFrame:
     """Rows with `component` (a core, a socket or another part of the chip), `metric` and `measure` (the unit, null where none
     is known)."""
@@ -83,8 +80,6 @@ def _metrics_of(table: str, since: str) -> Source:
     holds = "A value holds from the start of its sample to its end, then 0."
     return _sampled("CPU and chip metrics", table, since, CPU_REAL_METRIC, "metricId", Real("value"), holds)
 
-
-# -- counters whose values are in a second table ------------------------------------------------------------------------
 
 _Named = Callable[[pl.LazyFrame], pl.LazyFrame]
 
@@ -195,9 +190,6 @@ BANDWIDTH = _with_values_in(
     since="3.28",
     assumption="Values are in BANDWIDTH_USAGE_VALUES as the report has them; idx is a client of TARGET_INFO_XMC_SPEC.",
 )
-
-
-# -- the chip -----------------------------------------------------------------------------------------------------------
 
 
 def _soc(report: Report) -> pl.LazyFrame:

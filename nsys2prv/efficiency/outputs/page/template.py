@@ -96,9 +96,6 @@ def json_in_html(content: Any) -> Markup:
     return Markup(text)
 
 
-# -- tables ---------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class PageTable:
     """One table of the page: its declaration and section, how many rows are in the page and how many there are, and what
