@@ -91,15 +91,16 @@ def test_fp32_alone_is_meant(tmp_path: Path) -> None:
     assert costs(measured(tmp_path, made)) == {}
 
 
-def test_pages_that_the_host_pulls_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pages", [200, 20])
+def test_pages_that_the_host_pulls_back(tmp_path: Path, pages: int) -> None:
     made = report()
     made.kernel("k(int)", 0, 10 * MS)
-    for page in range(200):
+    for page in range(pages):
         begin = 10 * MS + page * 300 * US + 290 * US
         made.copy(begin, begin + 10 * US, 65_536, kind=12, stream=13)
     result = measured(tmp_path, made)
 
-    assert costs(result)["pages-pulled-back"] == 200 * 290 * US
+    assert costs(result)["pages-pulled-back"] == pages * 290 * US
     assert "idle-devices" not in costs(result)
 
 

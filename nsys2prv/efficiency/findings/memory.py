@@ -104,6 +104,7 @@ class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEM
     )
     fewest = Threshold("fewest such gaps on a device", 100, "pages are needed once, and fewer are an end", "")
     least = least_share(0.02, "less is not worth a prefetch")
+    or_large = True
     gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
 
 

@@ -41,7 +41,7 @@ ACTIVE_PARTS = Threshold(
     "least part of the window from first to last activity of a device (likewise)", 0.1, "less is too short for a loop"
 )
 LARGE_SHARE = Threshold(
-    "part of a device's active time that counts also where it does not recur (for copies, allocations and collectives)", 0.1,
+    "part of a device's active time that counts also where it does not recur (of copies, pages, allocations, collectives)", 0.1,
     "few long ones cost as much as many short ones",
 )  # fmt: skip
 GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)
