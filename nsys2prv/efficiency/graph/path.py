@@ -256,8 +256,7 @@ class Gain:
 
 
 def _shorter(steps: Sequence[Step], edges: Edges, stop: Stop) -> list[float]:
-    """By how much edges of the path are shorter with each change alone, ns. Without an edge another path counts, of which
-    nothing is known: it is bounded by the run alone."""
+    """By how much edges of the path are shorter with each change alone, ns; infinite where one goes: another path may count."""
     stop.check()
     weights = [step(edges, edges.weight) for step in steps]
     return [math.inf if (weight == REMOVED).any() else int((edges.weight - weight).sum()) for weight in weights]
