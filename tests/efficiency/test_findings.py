@@ -143,13 +143,13 @@ def test_gaps_before_pages_that_the_host_fetches_are_named_though_no_thread_laun
     made.api_call("cudaDeviceSynchronize_v3020", 30 * MS, 40 * MS)
     made.kernel("k(int)", 20 * US, 40 * MS, launch=(0, 10 * US))
     for page in range(20):
-        begin = (41 + 5 * page) * MS
+        begin = (41 + 15 * page) * MS
         made.copy(begin, begin + 10 * US, 65_536, kind=12, stream=13, correlation=0)
     found = run(made)["findings"].row(by_predicate=pl.col("kind") == "idle-devices", named=True)
 
     # A replay knows of no thread that could be quicker.
     assert found["saved_how"] == DEVICE_BOUND
-    assert found["saved_ns"] == found["cost_ns"] == 1 * MS + 19 * (5 * MS - 10 * US)
+    assert found["saved_ns"] == found["cost_ns"] == 1 * MS + 19 * (15 * MS - 10 * US)
 
 
 def test_one_long_gap_on_all_devices_is_named(run: Run) -> None:
