@@ -1,6 +1,10 @@
 """The iterations of a run: NVTX ranges that repeat, else the period of the sequence of what devices execute.
 
-docs/efficiency.md has the rules."""
+docs/efficiency.md has the rules. For the period the stream of a task and device with most time in kernels is looked at: others,
+such as those of data loaders, run ahead of it and behind. Each operation that is executed some times over the time of the work
+is tried as a mark. Of nearly equal ones that with the shortest period counts, unless each segment of a longer one has equally
+many that are unlike: layers repeat inside of a step. If no mark holds much more than half, every n-th execution is tried: time
+steps may begin in turn with either direction."""
 
 from __future__ import annotations
 
@@ -105,13 +109,24 @@ def _by_ranges(
     located = rows.located(run.frame(RANGES).join(names, on=["number", "value"])).drop("number", "value", "device")
     ranges = located.filter(pl.col("task").is_in(list(rows.devices_of_task)))
     launches = rows.located(run.launches.select("time", "row", "to_time", group=pl.lit(groups).gather("to_row")))
-    ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(ranges), launches)
+    ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(_repeated(ranges)), launches)
     iterations = _bounded_by_launches(operations, _launched_in(ranges, launches))
     if iterations.height:
         return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
     if requested is not None:
         raise _NoIterations(f"no work is launched in NVTX ranges {requested}")
     return None
+
+
+def _repeated(ranges: pl.DataFrame) -> pl.DataFrame:
+    """Ranges whose names nearly all tasks have, equally often but for what the edges of the recording cut."""
+    count, total = pl.col("count"), pl.col("total")
+    counts = ranges.group_by("name", "task").agg(count=pl.len(), total=(pl.col("end") - pl.col("start")).sum())
+    is_equal = (count.max() - count.min() <= 1) & (count.min() >= _LEAST_ITERATIONS)
+    is_everywhere = pl.len() >= _NEARLY_ALL * counts["task"].n_unique()
+    by_name = counts.group_by("name").agg(total.sum(), is_repeated=is_equal & is_everywhere).filter("is_repeated")
+    tried = by_name.sort("total", "name", descending=[True, False]).head(_MOST_NAMES)
+    return ranges.join(tried, on="name", how="semi")
 
 
 def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -128,28 +143,23 @@ def _outermost(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """The ranges of the name whose ranges are iterations, or none: by how often tasks have them, which may be one more or less
-    at the edges of the recording, by their rhythm, and by what is launched in them."""
-    distance, start, of_task, tasks = pl.col("distance"), pl.col("start"), pl.col("of_task"), pl.col("task").n_unique()
-    repeated = ranges.with_columns(
-        of_task=pl.len().over("name", "task").cast(pl.Int64),
+    """The ranges of the name whose ranges are iterations, by what is launched in them and by their rhythm, or none."""
+    distance, start = pl.col("distance"), pl.col("start")
+    regular = ranges.with_columns(
         distance=start.diff().over("name", "task"),
         skew=(start - start.median().over("name", "place")).abs(),
     ).group_by("name").agg(
-        is_everywhere=tasks >= _NEARLY_ALL * ranges["task"].n_unique(),
-        is_equal=(of_task.max() - of_task.min() <= 1) & (of_task.min() >= _LEAST_ITERATIONS),
         is_regular=(distance - distance.median()).abs().median() / distance.median() < _IRREGULAR,
         is_in_step=pl.col("skew").median() < distance.median(),
-        count=pl.len() / tasks,
+        count=pl.len() / pl.col("task").n_unique(),
         total=(pl.col("end") - start).sum(),
         hint=pl.col("text").str.contains(_HINT).any(),
-    ).filter("is_everywhere", "is_equal", "is_regular", "is_in_step")  # fmt: skip
-    tried = repeated.sort("total", "name", descending=[True, False]).head(_MOST_NAMES)
+    ).filter("is_regular", "is_in_step")  # fmt: skip
     sample = launches.gather_every(launches.height // _SAMPLED_LAUNCHES + 1)
-    shares = _launched_in(ranges.join(tried, on="name", how="semi", maintain_order="left"), sample).group_by("name").agg(
+    shares = _launched_in(ranges, sample).group_by("name").agg(
         share=pl.len() / sample.height, by_thread=pl.col("is_by_thread").sum() / sample.height
     ).filter(pl.col("share") >= _LEAST_LAUNCHED, pl.col("by_thread") >= _LEAST_BY_THREAD)  # fmt: skip
-    likely = tried.join(shares, on="name").filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
+    likely = regular.join(shares, on="name").filter(pl.col("share") >= _NEARLY_MOST * pl.col("share").max())
     best = likely.sort("count", "hint", "total", "name", descending=[True, True, True, False]).head(1)
     return ranges.join(best, on="name", how="semi", maintain_order="left")
 
@@ -222,9 +232,9 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
 
 
 def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """The work of each group on its stream with most time in kernels that are not NCCL's, as others run ahead of it and behind;
-    where there are none, in anything: in the order of time, `key` (its name, as a number), `start`, `end`, how long the device
-    was `idle` before, and the time of work, `busy`, before it."""
+    """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything: in
+    the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
+    work, `busy`, before it."""
     number, value = (operations[name].to_numpy() for name in ("number", "value"))
     operations = operations.select(
         "start",

@@ -65,11 +65,7 @@ ITERATIONS = Table(
     "one iteration over all devices",
     (
         Column.count("iteration", "its number, from 0"),
-        Column.moment("begin_ns", "where it begins in the measured run"),
-        Column.moment("end_ns", "where it ends there"),
-        _MEASURED,
-        _REPLAYED,
-        *_BOUNDS,
+        *LENGTHS.columns[1:7],
         Column.count("warm_up", "1: it belongs to the warm-up"),
     ),
     when="iterations",

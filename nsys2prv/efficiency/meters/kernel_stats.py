@@ -156,9 +156,11 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
     modes = _modes(histograms)
     by_name = by_name.join(modes.group_by("kernel").agg(modes=pl.len()), on="kernel", how="left", maintain_order="left")
     of_devices = shown.join(by_device, on=_NAME, how="inner").sort("place", "device")
+    families = by_name.group_by("family").agg(pl.col("count", "total_ns").sum(), kernels=pl.len())
+    families = families.with_columns(mean_ns=pl.col("total_ns") / pl.col("count"), share=_SHARE)
     tables = {
         KERNELS: by_name.with_columns(pl.col("modes").fill_null(1)),
-        FAMILIES: _families(by_name),
+        FAMILIES: families.sort("total_ns", "family", descending=[True, False]),
         KERNEL_DEVICES: of_devices.with_columns(total_ns="total", device=run.device_names(pl.col("device"))),
         KERNEL_HISTOGRAMS: histograms,
         KERNEL_MODES: modes.filter(pl.len().over("kernel") > 1),
@@ -284,12 +286,3 @@ def _flatness(smooth: _Heights, heights: _Heights, first: int, valley: int, behi
     if min(heights[peak].sum() for peak in peaks) < _LEAST_SHARE * heights.sum():
         return 1.0
     return float(smooth[max(valley - 1, first) : valley + 1].min() / min(smooth[peak].max() for peak in peaks))
-
-
-def _families(by_name: pl.DataFrame) -> pl.DataFrame:
-    return (
-        by_name.group_by("family")
-        .agg(kernels=pl.len(), count=pl.col("count").sum(), total_ns=pl.col("total_ns").sum())
-        .with_columns(mean_ns=pl.col("total_ns") / pl.col("count"), share=_SHARE)
-        .sort("total_ns", "family", descending=[True, False])
-    )
