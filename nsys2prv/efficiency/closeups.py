@@ -175,7 +175,6 @@ def _bars(run: MeasuredRun, devices: Sequence[int], begin: int, end: int) -> tup
         step *= 2
         bars = _merged(bars, step)
     named = with_names(bars, run.events)
-    families = family_names(named, run.events)
     rows = named.select(
         run.device_names(pl.col("device")).alias("device"),
         pl.col("kind").replace_strict(dict(enumerate(ACTIVITIES)), return_dtype=pl.String).alias("activity"),
@@ -184,7 +183,7 @@ def _bars(run: MeasuredRun, devices: Sequence[int], begin: int, end: int) -> tup
         end_ns=until + begin,
         busy_ns="busy",
         name="kernel",
-        family=pl.when(pl.col("kind") < ACTIVITIES.index("memory")).then(families),
+        family=family_names(named, run.events),
     )
     return rows, step
 

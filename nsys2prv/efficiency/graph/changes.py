@@ -161,10 +161,9 @@ def _scaled_labels(built: BuiltGraph, group: Integers, factors: pl.DataFrame) ->
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
     """Columns `label`, `kernel` (its name) and `family` (null of copies) of what runs on devices."""
-    labels, number = built.labels.frame.rename({"name": "kernel"}).with_row_index("label"), pl.col("number")
-    frame = labels.filter(number.is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
-    family = pl.when(number != event_types.MEMORY_OPERATION).then(family_names(frame, built.context.events))
-    return frame.select(pl.col("label").cast(pl.Int64), "kernel", family=family)
+    labels = built.labels.frame.rename({"name": "kernel"}).with_row_index("label")
+    frame = labels.filter(pl.col("number").is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
+    return frame.select(pl.col("label").cast(pl.Int64), "kernel", family=family_names(frame, built.context.events))
 
 
 def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:

@@ -15,7 +15,6 @@ from nsys2prv.efficiency.meter import MeasuredTables
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.name_rules import families
 
 BARS_PER_DOUBLING = 8
 """Bars of a histogram: each is 1/8 of a doubling wide, so modes that differ by a tenth are separate."""
@@ -208,15 +207,10 @@ def with_names(frame: pl.DataFrame, events: RunEvents) -> pl.DataFrame:
 
 
 def family_names(by_name: pl.DataFrame, events: RunEvents) -> pl.Series:
-    """Names of the families: those of the trace, else those of the rules of the package."""
-    recorded = events.named(int(event_types.KERNEL_FAMILY), by_name["family"])
-    is_graph = by_name["number"] == event_types.GRAPH_EXECUTION
-    unnamed = by_name["kernel"].filter(recorded.is_null() & ~is_graph)
-    # To ask the rules takes a moment, and nearly always there is nothing to ask.
-    by_rules = dict(families(unnamed).select("name", "family").iter_rows()) if unnamed.len() else {}
-    rules = by_name["kernel"].replace_strict(by_rules, default=None, return_dtype=pl.String)
-    name = pl.when(is_graph).then(pl.lit("CUDA graph")).otherwise(pl.coalesce(recorded, rules))
-    return by_name.select(name.alias("family")).to_series()
+    """Names of the families, as in the trace; null of memory operations, which have none."""
+    of_kernels = events.named(event_types.KERNEL_FAMILY, by_name["family"])
+    is_graph = pl.col("number") == event_types.GRAPH_EXECUTION
+    return by_name.select(family=pl.when(is_graph).then(pl.lit("CUDA graph")).otherwise(of_kernels)).to_series()
 
 
 def bar_of(duration: pl.Expr) -> pl.Expr:
