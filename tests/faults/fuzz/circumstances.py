@@ -98,9 +98,8 @@ def _fault_of_limited(limits: Mapping[str, int], streams: Mapping[int, str], run
     if problem:
         return problem
     if is_stopped or is_ended or "RLIMIT_NOFILE" in limits:
-        # Without descriptors no folder can be removed: the next run removes what is left.
-        following = run_command("translate", _REPORTS[0], "-o", "NEXT", folder=before.folder)
-        return fault_of(following) or before.fault(("NEXT", "OUT"))
+        # Without descriptors no folder can be removed: the next run to the same output removes what is left.
+        return fault_of(run_command(*run.arguments, folder=before.folder)) or before.fault(("OUT",))
     wrote = run.code == 0 and run.arguments[:1] == ("translate",)
     return before.fault(("OUT",) if run.code == 0 or 1 in streams else ()) or (
         trace_fault(before.folder / "OUT.prv") if wrote else None
