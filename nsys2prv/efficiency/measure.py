@@ -122,7 +122,7 @@ def _tables(run: MeasuredRun, measurements: Sequence[Measurement]) -> dict[str, 
     events = run.events
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for measurement in measurements:
-        filled |= measurement.tables()
+        filled |= measurement.tables
     of_run = RUN.frame(filled[RUN]).row(0, named=True)
     path = run.measurements.get(CriticalPath)
     # Transfers of NCCL kernels that count as useful work are not lost.

@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, over_parts, summed
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.gaps import (
     CAUSE_COLUMNS,
     CLASSES_NS,
@@ -58,7 +58,7 @@ class GapCause:
 
 
 @dataclass(frozen=True)
-class GapCauses(MeasuredTables):
+class GapCauses(Measurement):
     """Gaps of all devices by length, and by cause for all rules that count gaps.
 
     Attributes
@@ -141,13 +141,14 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
             **names_of_threads(run, pl.col("thread")),
         ),
     }
+    device = run.device_names(pl.col("device"))
     return GapCauses(
-        {table: frame.with_columns(device=run.device_names(pl.col("device"))) for table, frame in tables.items()},
         run,
         causes,
         summed(all_gaps, ("cause", *by_part), CAUSE_COLUMNS),
         {kind: summed(blocks, by_part, sums_of[kind]) for kind, blocks in sums.items()},
         pl.concat(gaps),
+        tables={table: frame.with_columns(device=device) for table, frame in tables.items()},
     )
 
 

@@ -4,8 +4,7 @@ program host threads are: functions that were sampled most, the NVTX range, and 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -306,25 +305,18 @@ def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     return [Number(short(names[0]), min(holding["inside"][0] / total, 1.0), "0 to 1")] if len(names) else []
 
 
-@dataclass(frozen=True)
-class UnrecordedMpi(Measurement):
-    """CPU samples in MPI, and in libraries below it, of a run whose MPI was not recorded: that waits for other ranks look like
-    work of hosts."""
-
-    warnings: Sequence[str] = ()
-
-
-def unrecorded_mpi(run: MeasuredRun) -> UnrecordedMpi:
-    """Look for MPI in the CPU samples of a run without MPI calls."""
+def unrecorded_mpi(run: MeasuredRun) -> Measurement:
+    """Look for MPI, and libraries below it, in the CPU samples of a run whose MPI was not recorded: waits for other ranks look
+    like work of hosts."""
     if set(event_types.MPI_TYPES.values()) & run.events.types.keys():
-        return UnrecordedMpi()
+        return Measurement()
     samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function")
     is_mpi = pl.any_horizontal(pl.col("function", "module").str.contains(_OF_MPI))
     by_module = _functions(run, samples).filter(is_mpi).group_by("module").agg(pl.col("len").sum())
     in_mpi = int(by_module["len"].sum())
     if in_mpi < max(_FEWEST_SAMPLES, _LEAST_IN_MPI * samples.height):
-        return UnrecordedMpi()
+        return Measurement()
     top = by_module.sort("len", "module", descending=[True, False])["module"].head(_MOST_FUNCTIONS)
     unrecorded = f"samples are in {', '.join(map(short, top))}, and MPI was not recorded (--trace=mpi)"
     waits = "waits for other ranks may count as work of hosts"
-    return UnrecordedMpi([f"{percent(in_mpi / samples.height)} of the CPU {unrecorded}: {waits}"])
+    return Measurement(warnings=[f"{percent(in_mpi / samples.height)} of the CPU {unrecorded}: {waits}"])

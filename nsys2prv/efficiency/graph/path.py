@@ -22,7 +22,7 @@ from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Re
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
@@ -303,20 +303,19 @@ class MeasuredGraph:
 
 
 @dataclass(frozen=True)
-class CriticalPath(MeasuredTables):
+class CriticalPath(Measurement):
     """The critical path of a run. `graph` is None where nothing happened, or times of devices contradict those of their hosts,
     which edges of the graph compare; `ideal_length`, the length of the window with an ideal network, ns, likewise, and where it
     is not known."""
 
     graph: MeasuredGraph | None = None
     ideal_length: int | None = None
-    warnings: Sequence[str] = ()
 
 
 def critical_path(run: MeasuredRun) -> CriticalPath:
     """Build the graph of a run, and find its critical path."""
     if run.measured(DeviceClocks).contradictions:
-        return CriticalPath({})
+        return CriticalPath()
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
     measured = replay(built.graph)
     path = measured.path(path_end(built, measured)[0])
@@ -324,7 +323,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     del measured
     totals = PathTotals(built, segments)
     if not totals.length:
-        return CriticalPath({}, warnings=built.warnings)
+        return CriticalPath(warnings=built.warnings)
     longest = segment_rows(built, segments)
     del segments
     ideal_length, warnings = _with_ideal_network(built)
@@ -333,7 +332,8 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
         CRITICAL_PATH_TOTALS: totals.rows(),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    return CriticalPath(tables, MeasuredGraph(built, path, totals), ideal_length, [*built.warnings, *warnings])
+    warnings = [*built.warnings, *warnings]
+    return CriticalPath(MeasuredGraph(built, path, totals), ideal_length, tables=tables, warnings=warnings)
 
 
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:

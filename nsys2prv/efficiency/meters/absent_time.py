@@ -15,7 +15,7 @@ from nsys2prv.efficiency.activity_times import devices_of_tasks, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.intervals import NONE, Intervals, moments_inside, segments
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Timeline
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
@@ -42,7 +42,7 @@ _TITLE = pl.col("part").cast(pl.String).replace_strict(parts.TITLES, return_dtyp
 
 
 @dataclass(frozen=True)
-class AbsentTime(MeasuredTables):
+class AbsentTime(Measurement):
     """Compute-absent time of all devices.
 
     Attributes
@@ -99,7 +99,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     }
     if sums["hosts"]["range_number"].count():
         filled[parts.ABSENT_RANGES] = _host_rows(run, sums["hosts"], "range")
-    return AbsentTime(filled, sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"])
+    return AbsentTime(sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"], tables=filled)
 
 
 def _of_devices(run: MeasuredRun, sums: pl.DataFrame) -> pl.DataFrame:

@@ -11,7 +11,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.vocabulary import event_types
@@ -126,7 +126,7 @@ TABLES = (KERNELS, FAMILIES, KERNEL_DEVICES, KERNEL_HISTOGRAMS, KERNEL_MODES)
 
 
 @dataclass(frozen=True)
-class Kernels(MeasuredTables):
+class Kernels(Measurement):
     """Durations of all kernels.
 
     Attributes
@@ -149,7 +149,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
     is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
     counts = by_device.filter(is_counted).select(*_NAME, "device", "count", "total").sort(*_NAME, "device")
     if durations.is_empty():
-        return Kernels({}, counts)
+        return Kernels(counts)
     by_name = _by_name(run, durations, by_device)
     shown = by_name.head(SHOWN_KERNELS).select(*_NAME, "kernel").with_row_index("place")
     histograms = _histograms(durations.select(*_NAME, "duration").join(shown.drop("kernel"), on=_NAME), shown)
@@ -165,7 +165,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
         KERNEL_HISTOGRAMS: histograms,
         KERNEL_MODES: modes.filter(pl.len().over("kernel") > 1),
     }
-    return Kernels(tables, counts)
+    return Kernels(counts, tables=tables)
 
 
 def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:

@@ -23,7 +23,7 @@ from nsys2prv.efficiency.measured_run import (
     OS_ACTIVITIES,
     MeasuredRun,
 )
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, NCCL_POLICY, SPREAD, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import STREAM
@@ -219,7 +219,7 @@ _ACTIVE, _KERNELS, _NCCL, _MEMORY = (running(kinds) for kinds in (DEVICE_KINDS, 
 _NCCL_ALONE, _MEMORY_ALONE = running((NCCL,), without=(KERNEL,)), running((MEMORY,), without=(KERNEL, NCCL))
 
 
-def run_totals(run: MeasuredRun) -> MeasuredTables:
+def run_totals(run: MeasuredRun) -> Measurement:
     """Times of all devices, tasks and calling threads over the whole window."""
     rows, activity, window = run.events.rows, run.on_devices, ([0], [run.events.length])
     by_device, by_thread = times_in_parts(run, *window)
@@ -238,8 +238,8 @@ def run_totals(run: MeasuredRun) -> MeasuredTables:
         times.with_columns(slot=pl.Series([nodes[node] for node in of_groups], dtype=pl.Int64))
         for times, of_groups in ((by_device, node_of_device), (by_thread, node_of_thread))
     )
-    return MeasuredTables(
-        {
+    return Measurement(
+        tables={
             RUN: trees(run, by_device, by_thread),
             NODES: trees(run, *by_node).with_columns(node=pl.Series(list(nodes))),
             DEVICES: _device_rows(run, of_devices.join(spans, on="group", how="left", maintain_order="left")),
@@ -316,7 +316,7 @@ def _useful_rows(run: MeasuredRun, by_device: pl.DataFrame, by_task: pl.DataFram
     return times.group_by("over", NCCL_POLICY.name, maintain_order=True).agg(count=pl.len(), total_ns=useful.sum(), **spreads)
 
 
-def kernel_overlap(run: MeasuredRun) -> MeasuredTables:
+def kernel_overlap(run: MeasuredRun) -> Measurement:
     """The tables `overlap` and `overlap_summary`: the NCCL kernel counts too, as in BSC's views."""
     activity = run.on_tasks
     communicates = activity.counts[NCCL] > 0
@@ -339,7 +339,7 @@ def kernel_overlap(run: MeasuredRun) -> MeasuredTables:
         by_task.group_by("kernels").agg(**spread(pl.col(f"of_{base}"))).sort("kernels").with_columns(base=pl.lit(base))
         for base in ("communication", "trace")
     )
-    return MeasuredTables({OVERLAP: by_task.with_columns(task=run.task_names(pl.col("task"))), OVERLAP_SUMMARY: summary})
+    return Measurement(tables={OVERLAP: by_task.with_columns(task=run.task_names(pl.col("task"))), OVERLAP_SUMMARY: summary})
 
 
 def spread(values: pl.Expr) -> dict[str, pl.Expr]:
@@ -361,7 +361,7 @@ def bin_edges(run: MeasuredRun) -> Numbers:
     return np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
 
 
-def time_bins(run: MeasuredRun) -> MeasuredTables:
+def time_bins(run: MeasuredRun) -> Measurement:
     """The tables `bins` and `device_bins`."""
     edges = bin_edges(run)
     of_devices, of_threads = times_in_parts(run, edges[:-1], edges[1:])
@@ -376,10 +376,10 @@ def time_bins(run: MeasuredRun) -> MeasuredTables:
         idle_ns=pl.col("window") - _ACTIVE,
     )
     bins = bins.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot")
-    return MeasuredTables({BINS: bins, DEVICE_BINS: by_device})
+    return Measurement(tables={BINS: bins, DEVICE_BINS: by_device})
 
 
-def window_times(run: MeasuredRun) -> MeasuredTables:
+def window_times(run: MeasuredRun) -> Measurement:
     """The table `windows`; parts of the run may be outside of the window."""
     window, offset = run.window, run.events.offset
     (begin, end), parts = window.program, window.parts
@@ -394,4 +394,4 @@ def window_times(run: MeasuredRun) -> MeasuredTables:
         length_ns=last - first,
         share=(last - first) / (end - begin),
     )
-    return MeasuredTables({WINDOWS: table})
+    return Measurement(tables={WINDOWS: table})
