@@ -242,7 +242,7 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
         end="end",
         key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
         group="group",
-        is_kernel=pl.Series(run.kind(number) == KERNEL),
+        is_kernel=pl.Series(run.kind_of_operations == KERNEL),
     ).filter(pl.col("group") >= 0)
     length = pl.col("end") - pl.col("start")
     idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)

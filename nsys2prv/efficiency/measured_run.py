@@ -19,7 +19,7 @@ from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
-from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Numbers, Segments, segments
+from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import (
     HOST,
     HOST_CALLS,
@@ -254,10 +254,9 @@ class MeasuredRun:
     def on_threads(self) -> Segments:
         """What each calling host thread does (by its place in `callers`): one count for each of `host_states.STATES` but those
         in no call."""
-        calls, edges = self.calls, pl.col("row", "start", "end")
-        states = pl.Series("state", self.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()).view(np.uint8))
-        off_cpu = self.frame(OFF_CPU_TIMES).select(edges, pl.lit(host_states.OFF_CPU, pl.UInt8).alias("state"))
-        events = pl.concat([calls.select(edges, states), off_cpu, self._creations()])
+        edges, state = pl.col("row", "start", "end"), pl.Series(self.states_of_calls.view(np.uint8))
+        off_cpu = self.frame(OFF_CPU_TIMES).select(edges, state=pl.lit(host_states.OFF_CPU, pl.UInt8))
+        events = pl.concat([self.calls.select(edges, state=state), off_cpu, self._creations()])
         return _segments(events, self.place_of_caller, events["state"].to_numpy(), host_states.COMPUTING)
 
     @cached_property
@@ -327,7 +326,7 @@ class MeasuredRun:
             vars(self).pop(name, None)
 
     def _segments_of_operations(self, group_of_row: Numbers) -> Segments:
-        return _segments(self.operations, group_of_row, self.kind(self.operations["number"].to_numpy()), 3)
+        return _segments(self.operations, group_of_row, self.kind_of_operations, 3)
 
     # -- names and kinds ----------------------------------------------------------------------------
 
@@ -339,17 +338,20 @@ class MeasuredRun:
         """Names of tasks by their index."""
         return pl.lit(pl.Series([task.name for task in self.events.rows.tasks], dtype=pl.String)).gather(index)
 
-    def kind(self, numbers: Integers) -> Integers:
-        """Kind of activity of event types of devices (UInt8)."""
+    @cached_property
+    def kind_of_operations(self) -> Integers:
+        """Kind of activity of each operation (UInt8)."""
+        numbers = self.operations["number"].to_numpy()
         kinds = np.full(len(numbers), KERNEL, dtype=np.uint8)
         for number, kind in KINDS_OF_NUMBER.items():
             kinds[numbers == number] = kind
         return kinds
 
     @cached_property
-    def _categories(self) -> Mapping[int, Integers]:
-        """State of each value of CUDA calls, and of calls of the OS runtime, by the event type."""
-        states: dict[int, Integers] = {}
+    def states_of_calls(self) -> Integers:
+        """State of the thread in each of `calls`: a place in `host_states.STATES` (Int8)."""
+        numbers, values = (self.calls[name].to_numpy() for name in ("number", "value"))
+        states = np.full(len(numbers), FIRST_CALL + MPI, dtype=np.int8)
         for number in (event_types.CUDA_CALL, *OS_TYPES):
             names = self.events.names(number)
             # The last one is that of values without a name.
@@ -357,21 +359,16 @@ class MeasuredRun:
             of_texts = call_categories(texts) + FIRST_CALL if is_cuda else host_states.os_states(texts, number).to_numpy()
             of_values = np.full(max(names, default=0) + 2, of_texts[-1], dtype=np.int8)
             of_values[list(names)] = of_texts[:-1]
-            states[int(number)] = of_values
-        return states
-
-    def states_of_calls(self, numbers: Integers, values: Integers) -> Integers:
-        """State of threads in host calls by event type and value: a place in `host_states.STATES` (Int8)."""
-        states = np.full(len(numbers), FIRST_CALL + MPI, dtype=np.int8)
-        for number, of_values in self._categories.items():
             is_such = numbers == number
             value = values[is_such]
             states[is_such] = of_values[np.where((value >= 0) & (value < len(of_values)), value, -1)]
         return states
 
-    def category(self, numbers: Integers, values: Integers) -> Integers:
-        """Category of host calls by event type and value: a place in CAUSES."""
-        return np.minimum(self.states_of_calls(numbers, values) - FIRST_CALL, OS)
+    @property
+    def launches_work(self) -> Mask:
+        """Which of `calls` launch."""
+        launches: Mask = self.states_of_calls == FIRST_CALL + LAUNCH
+        return launches
 
 
 def _segments(events: pl.DataFrame, group_of_row: Numbers, kind: Integers, kinds: int) -> Segments:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.intervals import NONE
-from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import RECORDS, STREAM, WAITS, RunRows
 from nsys2prv.execution.row_order import rows_in_order
@@ -274,8 +274,7 @@ class BlockedCalls(Measurement):
 
 def blocked_calls(run: MeasuredRun) -> BlockedCalls:
     """Those of a run."""
-    is_launch = run.category(*(run.calls[name].to_numpy() for name in ("number", "value"))) == LAUNCH
-    launching = run.calls.select("row", begin="start", until="end").filter(pl.Series(is_launch))
+    launching = run.calls.select("row", begin="start", until="end").filter(pl.Series(run.launches_work))
     if launching.is_empty() or run.operations.is_empty():
         return BlockedCalls(pl.DataFrame(schema=BLOCKED))
     # The usual length is the upper edge of the bar of a histogram.

@@ -62,8 +62,7 @@ def states_of_threads(run: MeasuredRun) -> Timeline:
     depth: Integers = np.choose(activity, (*on_threads.counts[FIRST_CALL:OFF_CPU], none_open, none_open))
     thread = run.place_of_caller[calls["row"].to_numpy()]
     # Calls of one kind are nested in each other.
-    kind_of_call = run.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()) - FIRST_CALL
-    group = np.where(thread >= 0, thread * ACTIVITIES + kind_of_call, NONE)
+    group = np.where(thread >= 0, thread * ACTIVITIES + run.states_of_calls - FIRST_CALL, NONE)
     call = _innermost(on_threads.group * ACTIVITIES + activity, on_threads.begin, depth, calls, group)
     off_cpu = (on_threads.counts[OFF_CPU] > 0).astype(np.int8)
     return Timeline(on_threads, {"state": on_threads.first_kind, "call": call, "off_cpu": off_cpu})
@@ -91,7 +90,7 @@ def _innermost(
 def activity_of_devices(run: MeasuredRun) -> Timeline:
     """What runs on devices: `nccl`, `copy` and `unified`, places in `run.operations` of an NCCL kernel, of a copy or memset,
     and of what moves unified memory; NONE: none runs. Of several it is the one that ends last."""
-    kind, edges, last = run.kind(run.operations["number"].to_numpy()), run.on_devices, pl.col("end").cum_max().over("device")
+    kind, edges, last = run.kind_of_operations, run.on_devices, pl.col("end").cum_max().over("device")
     operations = run.events.rows.located(run.operations.select("row", "start", "end")).with_row_index("place")
     columns = {}
     for name, kind_of_name, is_such in (
@@ -267,7 +266,7 @@ class PiecesOfGaps:
         waits = walked.hstack(gaps.select("gap", "device", task)[walked["window"]])
         is_queued = pl.col("operation") == NONE
         awaited = waits.filter(~is_queued).select("gap", "device", "begin", "end", "operation", is_waited=pl.lit(value=True))
-        kind = self._run.kind(self._run.operations["number"].gather(awaited["operation"]).to_numpy())
+        kind = self._run.kind_of_operations[awaited["operation"].to_numpy()]
         awaited = awaited.with_columns(part=_PART_OF_KIND.gather(kind))
         is_communication = pl.col("part") == "communication"
         communication = self._communication(awaited.filter(is_communication))

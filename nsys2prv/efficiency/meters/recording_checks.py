@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
@@ -116,8 +116,7 @@ def lost_work(run: MeasuredRun) -> LostWork:
     """Count launches and what they launched, of each task and part of the window."""
     # These launch nothing on devices.
     of_host = run.is_named(run.calls, event_types.CUDA_CALL, "HostFunc").to_numpy()
-    is_launch = (run.category(*(run.calls[name].to_numpy() for name in ("number", "value"))) == LAUNCH) & ~of_host
-    calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))
+    calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(run.launches_work & ~of_host))
     is_of_work = np.zeros(run.launches.height + 1, dtype=bool)
     is_of_work[run.launch_of[np.isin(run.operations["number"].to_numpy(), KERNEL_TYPES)]] = True
     # All lines to what starts on a row at a time: `launch_of` has the first; what has none has the last place.
