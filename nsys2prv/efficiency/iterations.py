@@ -71,7 +71,7 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     if run.operations.is_empty() or not rows.devices_of_task:
         return RunIterations(none, None, reason="no device works")
     work = int(run.operations["start"].to_numpy().min()), int(run.operations["end"].to_numpy().max())
-    groups = pl.Series(np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1), dtype=pl.Int32)
+    groups = pl.Series(np.where(rows.kind == STREAM, rows.task * len(rows.devices) + rows.device, -1), dtype=pl.Int32)
     operations = run.operations.select("start", "end", "row", "number", "value", group=pl.lit(groups).gather("row"))
     try:
         iterations, how = _by_ranges(run, operations, groups, requested) or (_by_period(run, operations), BY_KERNELS)
@@ -342,7 +342,7 @@ def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
     like = period.marks[:-1][period.is_like]
     places = np.minimum(like[:, None] + np.arange(period.operations), len(key) - 1)
     # A name that most segments have at a place is the middle one of all there.
-    usual = np.sort(key[places], axis=0)[len(like) // 2]
+    usual = np.partition(key[places], len(like) // 2, axis=0)[len(like) // 2]
     is_usual = key[places] == usual
     waits = np.where(2 * is_usual.sum(axis=0) >= len(like), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
     # Of equal times the first: where devices never wait, the mark itself.

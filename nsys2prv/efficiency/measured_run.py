@@ -268,7 +268,7 @@ class MeasuredRun:
         if rows.devices:
             return calling[np.isin(rows.task[calling], list(rows.devices_of_task))]
         is_of_program = np.array([not name.startswith(row_names.OF_PROFILER) for name in rows.names], dtype=bool)
-        return calling if len(calling) else np.flatnonzero(rows.of_kind(HOST) & is_of_program)
+        return calling if len(calling) else np.flatnonzero((rows.kind == HOST) & is_of_program)
 
     @cached_property
     def place_of_caller(self) -> Numbers:

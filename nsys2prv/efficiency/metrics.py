@@ -9,13 +9,14 @@ of its factors. One without a meaning, such as the balance of devices without us
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from nsys2prv.efficiency.result_tables import NCCL_POLICY, Column, Table
+from nsys2prv.vocabulary.wording import listed
 
 HAS_MPI, HAS_GPUS, HAS_SCHEDULING = "MPI", "GPUs", "scheduling of threads"
 """What a run can use: without them some efficiencies are absent, not 100 %."""
@@ -116,13 +117,9 @@ class EfficiencyTree:
 
     def _column(self, efficiency: Efficiency) -> Column:
         products = (efficiency.product_of, self.factors(efficiency))
-        product = "".join(f"; the product of {_listed(names)}" for names in products if names)
+        product = "".join(f"; the product of {listed(map('`{}`'.format, names))}" for names in products if names)
         without = f"; null without {efficiency.null_without}" if efficiency.null_without else ""
         return Column.share(efficiency.name, efficiency.formula + product + without)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(f'`{name}`' for name in names[:-1])} and `{names[-1]}`"
 
 
 _REPLAY = (

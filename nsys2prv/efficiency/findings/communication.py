@@ -46,11 +46,11 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         "least part of the time of NCCL kernels, without waits, that is exposed", 0.3,
         "the last bucket of a step is always exposed",
     )  # fmt: skip
-    fewest_kernels = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
+    fewest = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
+    occurrences = "events"
     least = least_share(0.05, "less is the normal end of a step")
-    counts = (pl.col("events") >= fewest_kernels.value) | (pl.col("cost") >= rule.LARGE_SHARE.value * pl.col("active"))
-    condition = (pl.col("cost") >= exposed_part.value * pl.col("length")) & counts
-    at_most = True
+    condition = pl.col("cost") >= exposed_part.value * pl.col("length")
+    or_large = at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
         """Of NCCL kernels without their `waits` for the last rank; with the sums `length`, their duration, `of_last`, what of

@@ -201,7 +201,7 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
 
 def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Evidence) -> Mapping[str, Any]:
     rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
-    shown = worst["rows"] or np.flatnonzero(rows.of_kind(STREAM) & (rows.device == worst["device"])).tolist()
+    shown = worst["rows"] or np.flatnonzero((rows.kind == STREAM) & (rows.device == worst["device"])).tolist()
     return {
         "title": f"{rule.title}, {_who(losses, evidence)}",
         "seen": finding.text,

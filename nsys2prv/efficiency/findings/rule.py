@@ -328,8 +328,8 @@ class FindingRule:
         How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
     view, advice
         The view that shows it, by its name in cfgs/views.ini; and what people do about it.
-    least, fewest
-        Share of the active time of a device that it loses at least, and the fewest occurrences on it.
+    least, fewest, occurrences
+        Share of the active time of a device that it loses at least, and the fewest occurrences on it, which a column counts.
     recurring, or_large
         Occurrences must occur again and again; or they cost a large part of it, however rare they are (LARGE_SHARE).
     sums
@@ -355,6 +355,7 @@ class FindingRule:
     advice: str
     least: Threshold
     fewest: Threshold | None = None
+    occurrences: str = "count"
     recurring: bool = False
     or_large: bool = False
     sums: Sequence[str] = ()
@@ -398,7 +399,7 @@ class FindingRule:
         losses = replace(losses, devices=losses.devices.with_columns(active=evidence.active))
         counts = self.compared >= self.least.value * pl.col("active")
         if self.fewest is not None:
-            counts &= pl.col("count") >= self.fewest.value
+            counts &= pl.col(self.occurrences) >= self.fewest.value
         if self.recurring:
             counts &= pl.col("device").is_in(evidence.recurring(losses))
         if self.or_large:

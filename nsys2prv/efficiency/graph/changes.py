@@ -73,7 +73,8 @@ def _shortened(edges: Edges, weight: Numbers, which: Mask, spans: Spans, group: 
 
 def _in_calls(edges: Edges, of_labels: Mask) -> Mask:
     """Edges inside of calls with some labels."""
-    return np.isin(edges.kind, _CALLS) & of_labels[edges.label]
+    inside: Mask = np.isin(edges.kind, _CALLS) & of_labels[edges.label]
+    return inside
 
 
 ideal_network = _setting(0, lambda edges: np.isin(edges.kind, TRANSFERS))

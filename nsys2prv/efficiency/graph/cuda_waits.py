@@ -83,7 +83,7 @@ class LogicalStreams:
         self.of_row: npt.NDArray[np.int64] = np.full(len(rows.names), NONE, dtype=np.int64)
         self._named: dict[tuple[int, int, int], int] = {}
         devices: defaultdict[int, set[int]] = defaultdict(set)
-        for row in np.flatnonzero(rows.of_kind(STREAM)).tolist():
+        for row in np.flatnonzero(rows.kind == STREAM).tolist():
             task, name = int(rows.task[row]), rows.names[row]
             self.of_row[row] = numbers.setdefault((task, name), len(numbers))
             if (parsed := row_names.parse_stream_name(name)) is not None:

@@ -58,8 +58,6 @@ WAITING_CALLS = "|".join([_ASLEEP, *(wait for wait, _ in _WAKE_UPS)])
 _MOSTLY = 0.5
 """Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and part of a call that copies in
 which the copy runs, at least, where the call hands over its data."""
-WAKE_UP_SCHEMA = {"row": pl.Int32, "start": pl.Int64, "end": pl.Int64, "signal_row": pl.Int32, "signal_start": pl.Int64}
-"""A wait: row, start and end; row and start of the call that ended it, ns."""
 
 _FIRST_CALLS = 64
 """Calls of each task on a communicator that decide where its numbers begin."""
@@ -307,7 +305,7 @@ def wait_for_signals(parts: GraphParts) -> None:
 
 
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:
-    """Waits of threads with the calls that ended them: WAKE_UP_SCHEMA."""
+    """Waits of threads (`row`, `start`, `end`, ns), each with the call that ended it (`signal_row`, `signal_start`)."""
     rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*_WAKE_UPS, strict=True))
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
     kinds = named_values(run, event_types.PTHREAD_CALL).select(pl.col("value").cast(pl.Int32), wait=wait, signal=signal)
@@ -331,7 +329,7 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     latest = with_last(paired, "start", asleep, "slept_from", "signal_row")
     slept = pl.col("slept_until") - pl.col("start")
     is_asleep = (slept > 0) & (slept > _MOSTLY * (pl.col("end") - pl.col("start")))
-    return latest.filter(~is_asleep.fill_null(False)).select(list(WAKE_UP_SCHEMA))
+    return latest.filter(~is_asleep.fill_null(False)).select("row", "start", "end", "signal_row", "signal_start")
 
 
 def waits_in_os(labels: GraphLabels) -> Mask:

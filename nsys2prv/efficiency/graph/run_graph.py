@@ -76,7 +76,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
     waits for CUDA events, and for places in launch queues."""
     by_thread, is_outside = _calls_by_thread(run)
-    counted = run.events.rows.of_kind(STREAM)
+    counted = run.events.rows.kind == STREAM
     # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
     on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
     operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))

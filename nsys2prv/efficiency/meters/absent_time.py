@@ -69,8 +69,9 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     gaps = gaps_between(run, computing, run.operations["number"].is_in(COMPUTE_TYPES).to_numpy()).with_row_index("gap")
     pieces_of_gaps = PiecesOfGaps(run, run.measured(Nccl), run.measured(EventEdges))
     samples, ranges = _samples(run), ranges_of_tasks(run, run.options.regions or ())
-    regions = _merged(run, ranges.join(devices_of_tasks(run.events.rows), on="task"))
-    iterations = _merged(run, iterations_in_window(run).select("begin", "end", slot="number", group="device"))
+    on_devices = ranges.join(devices_of_tasks(run.events.rows), on="task")
+    in_iterations = iterations_in_window(run).select("begin", "end", slot="number", group="device")
+    regions, iterations = (merged_windows(of, len(run.events.rows.devices)) for of in (on_devices, in_iterations))
     blocks: list[dict[str, pl.DataFrame]] = []
     for block in blocks_of(gaps):
         pieces, starved = pieces_of_gaps.of_gaps(block)
@@ -124,7 +125,7 @@ def _by_device(run: MeasuredRun, by_part: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    lengths = windows.group_by("slot", "device").agg(elapsed_ns=_LENGTH.sum()).sort("slot", "device")
+    lengths = windows.group_by("slot", device="group").agg(elapsed_ns=_LENGTH.sum()).sort("slot", "device")
     return _of_devices(run, _by_columns(sums, lengths, "slot", "device"))
 
 
@@ -244,7 +245,7 @@ def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
 
 def _in_windows(pieces: pl.DataFrame, **windows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Times (`total`, ns) by `slot`, `device` and `part` of pieces, which are in the order of device and time and do not
-    overlap on a device, in all windows (as of `_merged`) that they are in, cut at their edges."""
+    overlap on a device, in all windows (as of `merged_windows`) that they are in, cut at their edges."""
     edges = segments(Intervals.of(*pieces.select("device", "begin", "end")))
     # Pieces are in the order of their segments.
     is_piece = edges.counts[0] > 0
@@ -253,9 +254,8 @@ def _in_windows(pieces: pl.DataFrame, **windows: pl.DataFrame) -> dict[str, pl.D
     meets, part = (pl.col("begin") < last) & (pl.col("end") > first), pl.lit(pieces["part"])
     sums = {}
     for name, of_slots in windows.items():
-        cut = places.cut(of_slots.filter(meets), "device").filter(pl.col("piece") != NONE)
-        named = cut.with_columns(part=part.gather("piece"))
-        sums[name] = named.group_by("slot", "device", "part").agg(total=_LENGTH.sum())
+        cut = places.cut(of_slots.filter(meets), "group").filter(pl.col("piece") != NONE)
+        sums[name] = cut.group_by("slot", device="group", part=part.gather("piece")).agg(total=_LENGTH.sum())
     return sums
 
 
@@ -272,8 +272,3 @@ def _samples(run: MeasuredRun) -> pl.DataFrame:
     thread = pl.Series(run.place_of_caller[samples["row"].to_numpy()], dtype=pl.Int32)
     located = samples.select("start", "function", "module", thread=thread).filter(pl.col("thread") >= 0)
     return located.sort("thread", "start", "function", "module")
-
-
-def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Ranges (`slot`, `group`, `begin`, `end`) as windows (`device` in place of `group`) that do not overlap in a slot."""
-    return merged_windows(ranges, len(run.events.rows.devices)).rename({"group": "device"})

@@ -254,7 +254,7 @@ def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
     rows, length = run.events.rows, run.events.length
     users = [rows.tasks_of_device.get(index, ()) for index in range(len(rows.devices))]
     # Lanes are further rows of a stream.
-    is_stream = rows.of_kind(STREAM) & (rows.first_of_stream == np.arange(len(rows.names)))
+    is_stream = (rows.kind == STREAM) & (rows.first_of_stream == np.arange(len(rows.names)))
     return by_device.with_columns(
         device=pl.Series([device.name for device in rows.devices]),
         node=pl.Series([device.node for device in rows.devices]),
