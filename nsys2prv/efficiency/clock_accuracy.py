@@ -10,9 +10,9 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.intervals import Floats
 from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RunEvents, TaskRows
 from nsys2prv.errors import counted
@@ -155,15 +155,12 @@ def length_interval(events: RunEvents) -> LengthInterval:
     return LengthInterval(min(round(least), events.length), round(most) if math.isfinite(most) else None)
 
 
-_Times = npt.NDArray[np.float64]
-
-
-def _edge(at: int, times: _Times, errors: Sequence[ClockError], outermost: Callable[[_Times], Any]) -> tuple[float, float]:
+def _edge(at: int, times: Floats, errors: Sequence[ClockError], outermost: Callable[[Floats], Any]) -> tuple[float, float]:
     """The earliest and the latest that an edge of the run can be, of its reports' outermost times; one that the user chose is
     where it is."""
     if at != outermost(times):
         return at, at
-    widths: _Times = np.array([error.of_report for error in errors], dtype=np.float64)
+    widths: Floats = np.array([error.of_report for error in errors], dtype=np.float64)
     if len({error.group for error in errors}) > 1:
         widths += np.inf
     elif len({error.clock for error in errors}) > 1:

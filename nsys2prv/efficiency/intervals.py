@@ -16,6 +16,7 @@ Numbers = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer[Any]]
 """Whole numbers in fewer bytes: they are cast before arithmetic that may leave their range."""
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 NONE = -1
 """A place of nothing."""

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency import host_states
@@ -199,26 +198,26 @@ class MeasuredRun:
         return inside.with_columns(pl.col(times) - self.events.offset) if self.events.offset else inside
 
     @cached_property
-    def launch_of(self) -> npt.NDArray[np.int32]:
+    def launch_of(self) -> Integers:
         """For each operation the place of its launch in `launches`, of several the earliest; NO_LAUNCH: there is none."""
         launches, operations, rows = self.launches, self.operations, len(self.events.rows.names) + 1
         if launches.is_empty():
             return np.full(operations.height, NO_LAUNCH, dtype=np.int32)
         to_key = launches["to_time"].to_numpy() * rows + launches["to_row"].to_numpy()
         key = operations["start"].to_numpy() * rows + operations["row"].to_numpy()
-        place: npt.NDArray[np.int32] = np.searchsorted(to_key, key).astype(np.int32)
+        place: Integers = np.searchsorted(to_key, key).astype(np.int32)
         is_launched = to_key[np.minimum(place, len(to_key) - 1)] == key
         place[~is_launched] = NO_LAUNCH
         return place
 
     @cached_property
-    def launcher_of(self) -> npt.NDArray[np.int32]:
+    def launcher_of(self) -> Integers:
         """For each operation the place in `callers` of the thread that launched it; -1: it is not known."""
         # NO_LAUNCH is the last place.
         return np.append(self.place_of_caller[self.launches["row"].to_numpy()], -1)[self.launch_of].astype(np.int32)
 
     @cached_property
-    def first_launchers(self) -> npt.NDArray[np.int32]:
+    def first_launchers(self) -> Integers:
         """The same of the first launch on each device: pages that migrate have none."""
         launched = np.flatnonzero(self.launcher_of >= 0)[::-1]
         first = np.full(len(self.events.rows.devices), -1, dtype=np.int32)
@@ -234,7 +233,7 @@ class MeasuredRun:
         return (events["number"] == number) & events["value"].is_in(values)
 
     @cached_property
-    def moves_pages(self) -> npt.NDArray[np.bool_]:
+    def moves_pages(self) -> Mask:
         """Which operations move unified memory: they are on the row of a stream, but not in its order."""
         return self.is_named(self.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
 
@@ -283,7 +282,7 @@ class MeasuredRun:
         return replace(self.on_threads, counts=self.on_threads.counts[FIRST_CALL:]).first_kind
 
     @cached_property
-    def is_scheduled(self) -> npt.NDArray[np.bool_]:
+    def is_scheduled(self) -> Mask:
         """Of which callers the scheduling was recorded: that of their tasks."""
         rows = self.events.rows
         tasks = rows.task[self.frame(OFF_CPU_TIMES)["row"].to_numpy()]

@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.sources.cuda import device_memory, kernels, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
@@ -99,8 +99,8 @@ class RunRows:
         self.devices = tuple(sorted(used, key=lambda device: (order.get(device.node, len(order)), device.node, device.number)))
         self.sampled_only = tuple(sorted(sampled - used, key=lambda device: (device.node, device.number)))
         index: dict[Device | None, int] = {device: place for place, device in enumerate(self.devices)}
-        self.device: npt.NDArray[np.int64] = np.array([index.get(device, -1) for _, (_, device) in of_rows], dtype=np.int64)
-        self.task: npt.NDArray[np.int64] = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
+        self.device: Numbers = np.array([index.get(device, -1) for _, (_, device) in of_rows], dtype=np.int64)
+        self.task: Numbers = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
 
     def located(self, frame: pl.DataFrame) -> pl.DataFrame:
         """A frame with a column `row`, with the columns `task` and `device` (-1: none) of each row."""
@@ -108,7 +108,7 @@ class RunRows:
         return frame.with_columns(task=pl.Series(self.task[row]), device=pl.Series(self.device[row]))
 
     @cached_property
-    def first_of_stream(self) -> npt.NDArray[np.int64]:
+    def first_of_stream(self) -> Numbers:
         """For each row the first one of its stream; see `row_names.first_rows_of_streams`."""
         return np.array(row_names.first_rows_of_streams(task.rows for task in self.tasks), dtype=np.int64)
 
@@ -122,7 +122,7 @@ class RunRows:
         """Tasks that have streams on each device."""
         return self._on_streams(self.device, self.task)
 
-    def _on_streams(self, keys: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> Mapping[int, tuple[int, ...]]:
+    def _on_streams(self, keys: Numbers, values: Numbers) -> Mapping[int, tuple[int, ...]]:
         is_stream = self.kind == STREAM
         pairs = sorted(set(zip(keys[is_stream].tolist(), values[is_stream].tolist(), strict=True)))
         return {key: tuple(value for _, value in group) for key, group in itertools.groupby(pairs, lambda pair: pair[0])}

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
@@ -27,7 +26,7 @@ from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
 from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
-from nsys2prv.efficiency.intervals import Integers, Mask, Moments, Numbers
+from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, PAGE_FAULTS
@@ -176,7 +175,7 @@ def _moves_of_pages(built: BuiltGraph) -> Spans | None:
     return Spans(located.select("end", group="device", begin="start")) if located.height else None
 
 
-def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:
+def _margins(built: BuiltGraph, edges: Edges) -> Floats:
     """By how much each edge can be wrong because its ends are of different clocks, ns; infinite: not known."""
     context, margins = built.context, np.zeros(len(edges))
     tasks = context.events.rows.task

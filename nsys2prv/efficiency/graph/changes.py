@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
+from nsys2prv.efficiency.intervals import Elapsed, Floats, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
@@ -59,7 +58,7 @@ def _setting(value: int, which: Callable[[Edges], Mask]) -> Step:
     return lambda edges, weight: np.where(which(edges), value, weight)
 
 
-def _scaled(weight: Numbers, which: Mask, factors: float | npt.NDArray[np.float64]) -> Numbers:
+def _scaled(weight: Numbers, which: Mask, factors: float | Floats) -> Numbers:
     """Weights of edges times factors, as far as a replay can be that long."""
     longer = np.minimum(np.rint(weight * factors), LONGEST_SESSION_NS).astype(np.int64)
     return np.where(which & np.not_equal(factors, 1) & (weight != REMOVED), longer, weight)

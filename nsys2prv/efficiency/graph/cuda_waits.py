@@ -19,10 +19,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import NONE
+from nsys2prv.efficiency.intervals import NONE, Numbers
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import RECORDS, STREAM, WAITS, RunRows
@@ -80,7 +79,7 @@ class LogicalStreams:
 
     def __init__(self, rows: RunRows) -> None:
         numbers: dict[tuple[int, str], int] = {}
-        self.of_row: npt.NDArray[np.int64] = np.full(len(rows.names), NONE, dtype=np.int64)
+        self.of_row: Numbers = np.full(len(rows.names), NONE, dtype=np.int64)
         self._named: dict[tuple[int, int, int], int] = {}
         devices: defaultdict[int, set[int]] = defaultdict(set)
         for row in np.flatnonzero(rows.kind == STREAM).tolist():

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
@@ -43,7 +42,7 @@ class Timeline:
     Where a group has no segment, the value of one in which nothing is open holds."""
 
     segments: Segments
-    columns: Mapping[str, npt.NDArray[np.integer]]
+    columns: Mapping[str, Integers]
 
     def cut(self, pieces: pl.DataFrame, by: str) -> pl.DataFrame:
         """Pieces (`begin`, `end`, ns, each of some length), cut where segments of their group, the column `by`, begin or end,
@@ -77,9 +76,7 @@ def ranges_of_threads(run: MeasuredRun) -> Timeline:
     return Timeline(edges, {"range": _innermost(edges.group, edges.begin, edges.counts[0], ranges, thread)})
 
 
-def _innermost(
-    group: Numbers, time: Numbers, depth: Integers, events: pl.DataFrame, group_of_event: Numbers
-) -> npt.NDArray[np.int32]:
+def _innermost(group: Numbers, time: Numbers, depth: Integers, events: pl.DataFrame, group_of_event: Numbers) -> Integers:
     """The place of the innermost of the `depth` events of a group that are open at a time; NONE: none. Events of the group NONE
     do not count."""
     intervals = Intervals.of(group_of_event, events["start"], events["end"])
@@ -114,7 +111,7 @@ def activity_of_devices(run: MeasuredRun) -> Timeline:
 # -- what an operation waited for --------------------------------------------------------------------
 
 
-def awaited_operations(run: MeasuredRun, events: EventEdges) -> npt.NDArray[np.int32]:
+def awaited_operations(run: MeasuredRun, events: EventEdges) -> Integers:
     """For each of `run.operations` the place there of the one that it waited for; NONE: of none is that known.
 
     Work in a stream runs in order: an operation waits for the one of its row that ended last before it started, or, where an
@@ -136,7 +133,7 @@ def awaited_operations(run: MeasuredRun, events: EventEdges) -> npt.NDArray[np.i
     return np.where(is_later & (end > start), place[awaited], place[in_stream])
 
 
-def walk(run: MeasuredRun, awaited_by: npt.NDArray[np.int32], operation: Numbers, until: Numbers) -> pl.DataFrame:
+def walk(run: MeasuredRun, awaited_by: Integers, operation: Numbers, until: Numbers) -> pl.DataFrame:
     """Pieces from a time, `until` (ns), to the start of each operation, by what it waited for, and what that waited for.
 
     Returns

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.host_states import COMPUTING, UNSCHEDULED
-from nsys2prv.efficiency.intervals import NONE, Elapsed, Intervals, Numbers
+from nsys2prv.efficiency.intervals import NONE, Elapsed, Intervals, Mask, Numbers
 from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 
@@ -70,7 +69,7 @@ LONGEST_GAPS = Table(
 )  # fmt: skip
 
 
-def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool_] | None = None) -> pl.DataFrame:
+def gaps_between(run: MeasuredRun, busy: Intervals, can_end: Mask | None = None) -> pl.DataFrame:
     """Gaps between times in which devices are busy, from the start of the window to its end.
 
     Parameters
@@ -113,7 +112,7 @@ def _operation_at(
     device: Numbers,
     time: Numbers,
     order: Sequence[str],
-    candidates: npt.NDArray[np.bool_] | None = None,
+    candidates: Mask | None = None,
 ) -> Numbers:
     """The first operation, in the order of columns (also `length`, and `thread`, the last one first), whose `edge` (`start` or
     `end`) is at a time of a device; NONE: there is none.

@@ -6,10 +6,9 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.intervals import Floats, Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
@@ -27,7 +26,6 @@ _NAME = ["number", "value"]
 _SHARE = pl.when(pl.col("total_ns").sum() > 0).then(pl.col("total_ns") / pl.col("total_ns").sum())
 # By nearest rank: the lower one of two.
 _MEDIAN = pl.col("duration").quantile(0.5, "equiprobable")
-_Heights = npt.NDArray[np.float64]
 
 # A peak is a mode when it holds enough of the executions, and the histogram falls clearly before the next one.
 _LEAST_EXECUTIONS = 20
@@ -280,7 +278,7 @@ def _modes_of_bars(bars: pl.DataFrame) -> Numbers:
     return modes
 
 
-def _flatness(smooth: _Heights, heights: _Heights, first: int, valley: int, behind: int) -> float:
+def _flatness(smooth: Floats, heights: Floats, first: int, valley: int, behind: int) -> float:
     """How flat the histogram is between two peaks: 1 when one of them is too small, else the valley over the lower peak."""
     peaks = slice(first, valley), slice(valley, behind)
     if min(heights[peak].sum() for peak in peaks) < _LEAST_SHARE * heights.sum():
