@@ -337,6 +337,13 @@ class MeasuredRun:
         """Names of tasks by their index."""
         return pl.lit(pl.Series([task.name for task in self.events.rows.tasks], dtype=pl.String)).gather(index)
 
+    def names_of_threads(self, place: pl.Expr) -> dict[str, pl.Expr]:
+        """Names of the `task` and the `thread` of places in `callers`; null where these are below 0."""
+        rows, known = self.events.rows, pl.when(place >= 0).then(place)
+        threads = pl.Series([rows.names[row] for row in self.callers], dtype=pl.String)
+        task = self.task_names(pl.lit(pl.Series(rows.task[self.callers], dtype=pl.Int64)).gather(known))
+        return {"task": task, "thread": pl.lit(threads).gather(known)}
+
     @cached_property
     def kind_of_operations(self) -> Integers:
         """Kind of activity of each operation (UInt8)."""

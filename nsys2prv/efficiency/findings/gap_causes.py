@@ -14,15 +14,7 @@ from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, over_parts
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.meters.gaps import (
-    CAUSE_COLUMNS,
-    CLASSES_NS,
-    GAPS,
-    LONGEST_GAPS,
-    idle_gaps,
-    longest_of,
-    names_of_threads,
-)
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CLASSES_NS, GAPS, LONGEST_GAPS, idle_gaps, longest_of
 from nsys2prv.vocabulary import event_types
 
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
@@ -138,7 +130,7 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
             length_ns="length",
             before=run.events.named(longest["former_number"], longest["former_value"]),
             after=run.events.named(longest["number"], longest["value"]),
-            **names_of_threads(run, pl.col("thread")),
+            **run.names_of_threads(pl.col("thread")),
         ),
     }
     device = run.device_names(pl.col("device"))

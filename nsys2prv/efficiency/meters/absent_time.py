@@ -19,7 +19,7 @@ from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Timeline
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
-from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
+from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS, iterations_in_window, named_ranges, ranges_of_tasks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
@@ -167,7 +167,7 @@ def _host_rows(run: MeasuredRun, by_host: pl.DataFrame, name: str, *key: str) ->
     return sums.with_columns(
         run.events.named(*sums.select(named)).alias(name),
         off_cpu_ns=pl.when(is_scheduled).then("off_cpu_ns"),
-        **names_of_threads(run, pl.col("thread")),
+        **run.names_of_threads(pl.col("thread")),
     )
 
 
@@ -177,7 +177,7 @@ def _function_rows(run: MeasuredRun, by_function: pl.DataFrame) -> pl.DataFrame:
     rows = sums.sort("samples", *_FUNCTION_KEY, descending=[True, *[False] * len(_FUNCTION_KEY)]).head(parts.MOST_HOST_ROWS)
     names = run.events.names_of(rows, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
     share = pl.col("samples") / max(int(sums["samples"].sum()), 1)
-    return rows.with_columns(*names, **names_of_threads(run, pl.col("thread")), part=_TITLE, share=share)
+    return rows.with_columns(*names, **run.names_of_threads(pl.col("thread")), part=_TITLE, share=share)
 
 
 def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
@@ -191,7 +191,7 @@ def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
         length_ns="length",
         next=run.events.named(*following),
         launched_ns="launched",
-        **names_of_threads(run, pl.col("thread")),
+        **run.names_of_threads(pl.col("thread")),
     )
 
 

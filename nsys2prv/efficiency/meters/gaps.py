@@ -165,15 +165,6 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
         yield _with_causes(run, block, states)
 
 
-def names_of_threads(run: MeasuredRun, thread: pl.Expr) -> dict[str, pl.Expr]:
-    """Names of the tasks and of the threads of places of callers; null where these are UNKNOWN."""
-    rows = run.events.rows
-    place = pl.when(thread >= 0).then(thread)
-    threads = pl.Series([rows.names[row] for row in run.callers], dtype=pl.String)
-    task = run.task_names(pl.lit(pl.Series(rows.task[run.callers], dtype=pl.Int64)).gather(place))
-    return {"task": task, "thread": pl.lit(threads).gather(place)}
-
-
 def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
     """The longest gaps (columns `length`, `begin`, `device`), longest first."""
     order = gaps.select(pl.arg_sort_by("length", "begin", "device", descending=[True, False, False]).head(count))

@@ -8,21 +8,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import DEVICE_KINDS, in_parts, running, times_in_parts, trees, useful_time
+from nsys2prv.efficiency import activity_times as times_of
+from nsys2prv.efficiency.activity_times import in_parts, times_in_parts, trees
 from nsys2prv.efficiency.intervals import Elapsed, Numbers
-from nsys2prv.efficiency.measured_run import (
-    CAUSES,
-    CUDA_ACTIVITIES,
-    KERNEL,
-    MASKS,
-    MEMORY,
-    MPI,
-    NCCL,
-    OFF_CPU_ACTIVITY,
-    OS,
-    OS_ACTIVITIES,
-    MeasuredRun,
-)
+from nsys2prv.efficiency.measured_run import CAUSES, KERNEL, MASKS, NCCL, OFF_CPU_ACTIVITY, OS, OS_ACTIVITIES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, NCCL_POLICY, SPREAD, Column, OnConsole, OnPage, Table
@@ -215,17 +204,14 @@ WINDOWS = Table(
 
 TABLES = (RUN, NODES, DEVICES, TASKS, USEFUL_TIME, THREADS)
 
-_ACTIVE, _KERNELS, _NCCL, _MEMORY = (running(kinds) for kinds in (DEVICE_KINDS, (KERNEL,), (NCCL,), (MEMORY,)))
-_NCCL_ALONE, _MEMORY_ALONE = running((NCCL,), without=(KERNEL,)), running((MEMORY,), without=(KERNEL, NCCL))
-
 
 def run_totals(run: MeasuredRun) -> Measurement:
     """Times of all devices, tasks and calling threads over the whole window."""
     rows, activity, window = run.events.rows, run.on_devices, ([0], [run.events.length])
     by_device, by_thread = times_in_parts(run, *window)
     by_task = in_parts(Elapsed(run.on_tasks, run.on_tasks.mask, MASKS), len(rows.tasks), *window)
-    useful, policy = useful_time(run.options.nccl), pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
-    times = {"useful_ns": useful, "communication_ns": _ACTIVE - useful, "active_ns": _ACTIVE}
+    useful, policy = times_of.useful_time(run.options.nccl), pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
+    times = {"useful_ns": useful, "communication_ns": times_of.ACTIVE - useful, "active_ns": times_of.ACTIVE}
     of_devices, of_tasks = (by_group.with_columns(policy, **times) for by_group in (by_device, by_task))
     threads = _thread_rows(run, by_thread)
     busy = activity.where(activity.mask > 0)
@@ -262,16 +248,16 @@ def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
         tasks=pl.Series(["; ".join(rows.tasks[task].name for task in tasks) for tasks in users]),
         streams=pl.Series(np.bincount(rows.device[is_stream], minlength=len(rows.devices))),
         elapsed_ns=pl.lit(length),
-        idle_ns=length - _ACTIVE,
+        idle_ns=length - times_of.ACTIVE,
         useful_share=pl.col("useful_ns") / length,
         active_share=pl.col("active_ns") / length,
-        kernels_ns=_KERNELS,
-        nccl_ns=_NCCL,
-        memory_ns=_MEMORY,
-        nccl_alone_ns=_NCCL_ALONE,
-        memory_alone_ns=_MEMORY_ALONE,
-        nccl_covered_ns=_NCCL - _NCCL_ALONE,
-        memory_covered_ns=_MEMORY - _MEMORY_ALONE,
+        kernels_ns=times_of.IN_KERNELS,
+        nccl_ns=times_of.IN_NCCL,
+        memory_ns=times_of.IN_COPIES,
+        nccl_alone_ns=times_of.NCCL_ALONE,
+        memory_alone_ns=times_of.COPIES_ALONE,
+        nccl_covered_ns=times_of.IN_NCCL - times_of.NCCL_ALONE,
+        memory_covered_ns=times_of.IN_COPIES - times_of.COPIES_ALONE,
     )
 
 
@@ -294,13 +280,12 @@ def _task_rows(run: MeasuredRun, by_task: pl.DataFrame, threads: pl.DataFrame) -
 def _thread_rows(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `threads`, and `number` of the task."""
     rows, callers = run.events.rows, run.callers
-    cuda, mpi = pl.sum_horizontal(f"key{activity}" for activity in CUDA_ACTIVITIES), pl.col(f"key{MPI}")
     return by_thread.with_columns(
         run.task_names(pl.lit(rows.task[callers])).alias("task"),
         number=pl.Series(rows.task[callers] + 1),
         thread=pl.Series([rows.names[row] for row in callers], dtype=pl.String),
-        host_useful_ns=run.events.length - cuda - mpi,
-        cuda_ns=cuda,
+        host_useful_ns=run.events.length - times_of.IN_CUDA - times_of.IN_MPI,
+        cuda_ns=times_of.IN_CUDA,
         **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES[:OS])},
         os_ns=pl.sum_horizontal(f"key{place}" for place in OS_ACTIVITIES),
         off_cpu_ns=pl.when(pl.Series(run.is_scheduled)).then(f"key{OFF_CPU_ACTIVITY}"),
@@ -370,10 +355,10 @@ def time_bins(run: MeasuredRun) -> Measurement:
     by_device = of_devices.select(
         bin="slot",
         device=run.device_names(pl.col("group")),
-        kernels_ns=_KERNELS,
-        nccl_ns=_NCCL_ALONE,
-        memory_ns=_MEMORY_ALONE,
-        idle_ns=pl.col("window") - _ACTIVE,
+        kernels_ns=times_of.IN_KERNELS,
+        nccl_ns=times_of.NCCL_ALONE,
+        memory_ns=times_of.COPIES_ALONE,
+        idle_ns=pl.col("window") - times_of.ACTIVE,
     )
     bins = bins.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot")
     return Measurement(tables={BINS: bins, DEVICE_BINS: by_device})
