@@ -14,24 +14,12 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency import host_states
+from nsys2prv.efficiency import host_states, run_events
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
 from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, Segments, segments
-from nsys2prv.efficiency.run_events import (
-    HOST,
-    HOST_CALLS,
-    LAUNCH_SCHEMA,
-    MESSAGE_SCHEMA,
-    NCCL_REGIONS,
-    OFF_CPU_TIMES,
-    ON_DEVICES,
-    ON_HOSTS,
-    OS_TYPES,
-    Collection,
-    RunEvents,
-)
+from nsys2prv.efficiency.run_events import OFF_CPU_TIMES, OS_TYPES, Collection, RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
@@ -168,12 +156,12 @@ class MeasuredRun:
     @property
     def operations(self) -> pl.DataFrame:
         """What runs on devices: kernels, NCCL kernels, graphs, copies and memsets."""
-        return self.frame(ON_DEVICES)
+        return self.frame(run_events.ON_DEVICES)
 
     @property
     def calls(self) -> pl.DataFrame:
         """Calls of host threads: CUDA, MPI, operating system."""
-        return self.frame(ON_HOSTS)
+        return self.frame(run_events.ON_HOSTS)
 
     @cached_property
     def launches(self) -> pl.DataFrame:
@@ -184,14 +172,14 @@ class MeasuredRun:
             # Several meters may ask at the same time.
             vars(self._recorded).pop("launches", None)
             return lines
-        return in_content_order(_loaded(self.events.launches, LAUNCH_SCHEMA), ["to_time", "to_row"])
+        return in_content_order(_loaded(self.events.launches, run_events.LAUNCH_SCHEMA), ["to_time", "to_row"])
 
     @cached_property
     def messages(self) -> pl.DataFrame:
         """Messages between ranks that are received in the window, sorted by `to_time`: columns of MESSAGE_SCHEMA."""
         if self._recorded is not None:
             return self._lines(self._recorded.messages, ("time", "to_begin", "to_time"))
-        return _loaded(self.events.messages, MESSAGE_SCHEMA)
+        return _loaded(self.events.messages, run_events.MESSAGE_SCHEMA)
 
     def _lines(self, lines: pl.DataFrame, times: tuple[str, ...]) -> pl.DataFrame:
         inside = lines.filter(pl.col("to_time").is_between(*self._span))
@@ -262,12 +250,12 @@ class MeasuredRun:
     def callers(self) -> Numbers:
         """Rows of host threads, of tasks that use a GPU, that call CUDA or MPI at any time of the recording, in order. Of a run
         in which no task does: of all tasks, and where none calls, all host threads but those of the profiler."""
-        rows, row = self.events.rows, pl.col("row").filter(pl.col("number").is_in(HOST_CALLS))
+        rows, row = self.events.rows, pl.col("row").filter(pl.col("number").is_in(run_events.HOST_CALLS))
         calling: Numbers = self.calls.select(row.unique().sort().cast(pl.Int64)).to_series().to_numpy()
         if rows.devices:
             return calling[np.isin(rows.task[calling], list(rows.devices_of_task))]
         is_of_program = np.array([not name.startswith(row_names.OF_PROFILER) for name in rows.names], dtype=bool)
-        return calling if len(calling) else np.flatnonzero((rows.kind == HOST) & is_of_program)
+        return calling if len(calling) else np.flatnonzero((rows.kind == run_events.HOST) & is_of_program)
 
     @cached_property
     def place_of_caller(self) -> Numbers:
@@ -290,7 +278,7 @@ class MeasuredRun:
 
     def _creations(self) -> pl.DataFrame:
         """When threads create communicators and contexts: `row`, `start`, `end`, `state`."""
-        regions = self.frame(NCCL_REGIONS)
+        regions = self.frame(run_events.NCCL_REGIONS)
         named = regions.with_columns(self.events.named(regions["number"], regions["value"]).alias("name"))
         created = {COMMUNICATOR: host_states.creates_communicators(named), CONTEXT: self._creates_context()}
         return pl.concat(

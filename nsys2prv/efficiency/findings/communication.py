@@ -16,13 +16,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, part_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.graph.changes import (
-    no_late_ranks,
-    scaled_kernels,
-    without_collectives,
-    without_gaps,
-    without_transfers,
-)
+from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Intervals, segments, time_where
@@ -90,7 +84,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Collectives take no time once all ranks are there."""
-        return without_transfers(built, finding.losses.indices)
+        return changes.without_transfers(built, finding.losses.indices)
 
 
 class _OfCollectives(FindingRule):
@@ -145,7 +139,7 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Launching threads take no time while devices are starved."""
-        return without_gaps(built, finding.losses.of_devices(evidence.run.measured(AbsentTime).starved_beside_nccl))
+        return changes.without_gaps(built, finding.losses.of_devices(evidence.run.measured(AbsentTime).starved_beside_nccl))
 
 
 class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
@@ -161,7 +155,7 @@ class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """These collectives take no time once all ranks are there."""
         kernels = finding.losses.of_devices(self.events(evidence)).select("end", begin="start", group="row")
-        return without_collectives(built, kernels)
+        return changes.without_collectives(built, kernels)
 
 
 # -- kernels that are slower beside NCCL kernels --------------------------------------------------
@@ -275,7 +269,7 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
             .join(lost, on="device", how="inner")
         )
         factor = 1 - pl.col("lost") / pl.col("total").sum().over("device")
-        return scaled_kernels(built, kernels.with_columns(factor=factor))
+        return changes.scaled_kernels(built, kernels.with_columns(factor=factor))
 
 
 # -- stragglers: in most collectives the same rank arrives last, and what makes it late -------------
@@ -427,4 +421,4 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         if len(built.graph.moments) > _MOST_MOMENTS:
             return None
         tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
-        return no_late_ranks(built, [], tasks=tasks)
+        return changes.no_late_ranks(built, [], tasks=tasks)
