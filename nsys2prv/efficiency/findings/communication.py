@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, part_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.replay import Step
@@ -42,7 +42,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
     )  # fmt: skip
     fewest = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
     occurrences = "events"
-    least = least_share(0.05, "less is the normal end of a step")
+    least = Threshold.least_share(0.05, "less is the normal end of a step")
     condition = pl.col("cost") >= exposed_part.value * pl.col("length")
     or_large = at_most = True
 
@@ -124,7 +124,7 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
     starved_part = Threshold(
         "least part of the time in which NCCL kernels run and nothing computes", 0.3, "else the kernels do wait for them"
     )
-    least = least_share(0.02, "less is not worth a change of the program")
+    least = Threshold.least_share(0.02, "less is not worth a change of the program")
     condition = pl.col("cost") >= starved_part.value * pl.col("exposed")
     lost = "nothing is launched beside it"
 
@@ -237,7 +237,7 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
         "least part of the executions, alone and beside, on their side of the middle (geometric mean of the means)", 0.9,
         "only then NCCL kernels explain the durations, and not the work",
     )  # fmt: skip
-    least = least_share(0.01, "less is not worth a look")
+    least = Threshold.least_share(0.01, "less is not worth a look")
 
     def losses(self, evidence: Evidence) -> Losses:
         return evidence.run.measured(NcclContention).losses
@@ -358,7 +358,7 @@ def _causes(late: Late, waits: pl.DataFrame, evidence: Evidence) -> Iterator[_Ca
 class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS)):
     fewest = Threshold("fewest collectives in which it is last", 10, "fewer are chance", "")
     last_part = Threshold("least part of the collectives of its communicator in which it is last", 0.5, "else it is another")
-    least = least_share(0.02, "less is the normal spread of ranks", ", of the active time of all")
+    least = Threshold.least_share(0.02, "less is the normal spread of ranks", ", of the active time of all")
     cause_part = Threshold(
         "least part of the loss that its cause must reach, against the median of the other ranks", 0.3,
         "else nothing explains it alone",

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import polars as pl
 from polars import selectors
 
-from nsys2prv.efficiency.intervals import Intervals, segments
+from nsys2prv.efficiency.intervals import NONE, Intervals, segments
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.errors import counted
 from nsys2prv.execution.row_order import rows_in_order
@@ -22,8 +22,6 @@ PARTS = 100
 """Parts of equal length that the run is cut into, to see whether something recurs and where it costs most."""
 SHARE = "0 to 1"
 """Unit of shares."""
-NONE = -1
-"""No row, or no thread."""
 _OCCURRENCE = ("cost", "begin", "end", "row", "thread")
 _OF_PARTS = ["device", "part", "count", "cost"]
 _TOP = [f"top_{name}" for name in _OCCURRENCE]
@@ -41,10 +39,10 @@ class Threshold:
     reason: str
     unit: str = "0 to 1"
 
-
-def least_share(value: float, reason: str, of: str = "") -> Threshold:
-    """Threshold of the share that is lost."""
-    return Threshold(f"least share lost{of}", value, reason)
+    @classmethod
+    def least_share(cls, value: float, reason: str, of: str = "") -> Threshold:
+        """That of the share that is lost."""
+        return cls(f"least share lost{of}", value, reason)
 
 
 @dataclass(frozen=True)

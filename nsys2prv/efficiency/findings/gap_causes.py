@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, over_parts, summed
+from nsys2prv.efficiency.findings.finding import Losses, Worst, over_parts, summed
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
+from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CLASSES_NS, GAPS, LONGEST_GAPS, idle_gaps, longest_of
@@ -19,7 +20,6 @@ from nsys2prv.vocabulary import event_types
 
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 """Of a gap that no rule matches: its cause or its launch is not known, or it is the one before the first activity."""
-NO_VALUE = -1
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
 _OCCURRENCE = ("device", "begin", "end", "row", "thread")
@@ -189,5 +189,5 @@ def sum_of_states(states: Iterable[int]) -> pl.Expr:
 
 
 def value_of(run: MeasuredRun, number: int, label: str) -> int:
-    """Value of an event type with a label; NO_VALUE: the run has none."""
-    return next((value for value, text in run.events.names(number).items() if text == label), NO_VALUE)
+    """Value of an event type with a label; NONE: the run has none."""
+    return next((value for value, text in run.events.names(number).items() if text == label), NONE)

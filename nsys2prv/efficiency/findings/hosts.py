@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
@@ -49,7 +49,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     smallest = Threshold("smallest copy after it", 16_384, "smaller ones are flags and parameters, and no batch", "bytes")
     fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
     reach = Threshold("least part of a device's active time from the first to the last of them", 0.3, "else it is a phase")
-    least = least_share(0.02, "less is not worth more loading processes")
+    least = Threshold.least_share(0.02, "less is not worth more loading processes")
     condition = pl.col("end") - pl.col("begin") >= reach.value * pl.col("active")
     worst = "occurrence"
     gap_cause = GapCause(
@@ -80,7 +80,7 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
     os_part = Threshold("largest part of the gap in OS calls", 0.5, "else the host waits for something else")
     largest = Threshold("largest copy of a result", 65_536, "flags, norms and the like; it takes mostly latency", "bytes")
     fewest = Threshold("fewest stalls on a device", 50, "few are the ends of phases", "")
-    least = least_share(0.05, "one stall per iteration is normal: only the loss counts")
+    least = Threshold.least_share(0.05, "one stall per iteration is normal: only the loss counts")
     removed = staticmethod(without_waits)
     after_result = pl.col("after_download") & pl.col("former_size").is_between(0, largest.value)
     gap_cause = GapCause(
@@ -98,7 +98,7 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
     late_part = Threshold(
         "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "else it is not known"
     )
-    least = least_share(0.05, "less is the normal price of communication")
+    least = Threshold.least_share(0.05, "less is the normal price of communication")
     worst = "occurrence"
     gap_cause = GapCause(
         pl.col("is_late") & (pl.col("mpi_ns") >= mpi_part.value * pl.col("length")), sums={"in_mpi": pl.col("mpi_ns")}
