@@ -101,7 +101,7 @@ def _clock_row(clock: Any, reports: Sequence[Mapping[str, Any]]) -> dict[str, An
     }
 
 
-_LEAST_UNCERTAINTY = 0.01
+LEAST_UNCERTAINTY = 0.01
 """Least part of the length of a run by which clocks must leave it open to be named."""
 
 
@@ -172,7 +172,7 @@ def _edge(at: int, times: Floats, errors: Sequence[ClockError], outermost: Calla
 def clock_warnings(events: RunEvents, bins: int, interval: LengthInterval) -> list[str]:
     """Where clocks are not known well enough for times of the run as a whole: a sentence each."""
     warnings = []
-    if interval.most is None or interval.most - interval.least > _LEAST_UNCERTAINTY * events.length:
+    if interval.most is None or interval.most - interval.least > LEAST_UNCERTAINTY * events.length:
         at_most = "nothing is known of the longest" if interval.most is None else f"at most {time(interval.most)}"
         warnings.append(
             f"the run takes {time(events.length)} as clocks are placed; they allow at least {time(interval.least)}, and "

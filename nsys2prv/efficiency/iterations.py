@@ -209,9 +209,6 @@ class _Period(NamedTuple):
 def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
     """Iterations (_SCHEMA) by the period of the work of each group."""
     works = _works(run, operations)
-    if not any(_tried(work) for work in works.values()):
-        times = _LEAST_ITERATIONS + 1
-        raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
     bounded = []
     # The first operation of each period, by its name and stride: what one group has counts for all that have it, too.
     begins: dict[tuple[int, int], tuple[int, int]] = {}
@@ -222,6 +219,9 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
             begins.setdefault((period.key, period.stride), begin)
             bounded.append(_bounded_by_period(work, group, period, *begin))
     if not bounded:
+        if not any(_tried(work) for work in works.values()):
+            times = _LEAST_ITERATIONS + 1
+            raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
         if all(work["key"].n_unique() == 1 for work in works.values()):
             raise _NoIterations("one kernel repeats alone")
         raise _NoIterations("the sequence of kernels, copies and collectives has no period")

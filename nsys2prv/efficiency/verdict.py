@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from nsys2prv.efficiency.clock_accuracy import LEAST_UNCERTAINTY
 from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY, NcclPolicy
 from nsys2prv.efficiency.findings.engine import BY_REPLAY
 from nsys2prv.efficiency.meters import absent_tables as parts
@@ -27,8 +28,6 @@ GOOD, FAIR, POOR = "good", "fair", "poor"
 GOOD_FROM, FAIR_FROM = 0.8, 0.5
 _LEAST_PART = 0.005
 """Least share of the wall time that has a part of the bar."""
-_TELLING = 0.01
-"""Least part of the length by which clocks must leave it open to be named."""
 _SAMPLED = (("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"), ("sm_active", "SM activity", r"(?i)^sms? active"))
 """Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
 _COMPUTING = (
@@ -214,7 +213,7 @@ def _first_finding(findings: pl.DataFrame) -> str:
 def _clocks_allow(head: Mapping[str, Any]) -> str:
     """Where clocks leave the length open: what they allow."""
     least, most, length = *(head["length_interval"][name] for name in ("least_ns", "most_ns")), head["window"]["length_ns"]
-    if most is not None and most - least <= _TELLING * length:
+    if most is not None and most - least <= LEAST_UNCERTAINTY * length:
         return ""
     return f"; clocks allow {time(least)} to {'more' if most is None else time(most)}"
 
