@@ -153,7 +153,7 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     ended = _launched_by(parts, calls[kinds == CallWait.COPY]).filter(is_before)
     copied = np.full(len(calls), NO_MOMENT, dtype=np.int32)
     np.maximum.at(copied, np.searchsorted(calls, ended["call"]), points.end[ended["operation"].to_numpy()])
-    launching, launched = columns_of(parts.launches[points.interval(ends)], "row", "launched")
+    launching, launched = columns_of(parts.launches[points.interval[ends]], "row", "launched")
     candidates = pl.DataFrame({"stream": stream, "kind": kinds}).with_columns(
         copy=copied,
         of_stream=last_of(streams.of_row[row[ends]], time[ends], stream.fill_null(NONE).to_numpy(), until),
@@ -182,7 +182,7 @@ def wait_for_messages(parts: GraphParts) -> None:
     of_size = np.log2(messages["size"].fill_null(0).to_numpy() + 1.0).astype(np.int64)
     edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
-    calls = points.interval(received[is_complete])
+    calls = points.interval[received[is_complete]]
     code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label[calls]), points.times(calls)
     parts.set_alone(calls, EdgeKind.BLOCKED_CALL, code)
     # A call whose messages were sent long ago shows what it takes alone.
@@ -216,7 +216,7 @@ def wait_for_members(parts: GraphParts) -> None:
     start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
     ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
     is_alone, is_matched = (ended != NO_MOMENT) & (last_row == NO_MOMENT), (ended != NO_MOMENT) & (hub != NO_MOMENT)
-    call = points.interval(ended)
+    call = points.interval[ended]
     transfer = class_code(EdgeKind.TRANSFER, points.label[call])
     parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)
     edges.takes(transfer[is_alone], (end - start)[is_alone])
@@ -301,7 +301,7 @@ def wait_for_signals(parts: GraphParts) -> None:
     signal, woken = parts.points.starts(pairs, "signal_row", "signal_start"), parts.points.ends(pairs)
     parts.edges.add(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP))
     is_complete = (signal != NO_MOMENT) & (woken != NO_MOMENT)
-    parts.set_alone(parts.points.interval(woken[is_complete]), EdgeKind.BLOCKED_CALL, 0)
+    parts.set_alone(parts.points.interval[woken[is_complete]], EdgeKind.BLOCKED_CALL, 0)
 
 
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:

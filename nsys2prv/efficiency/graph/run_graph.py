@@ -108,7 +108,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     open_calls = _open_calls(parts)
     _add_host_edges(parts, before, _add_calls_that_wait(parts, before, blocked.calls))
     is_pair = labels.by_name(is_point_to_point(pl.col("name")))
-    collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
+    collectives = len(open_calls) + int((~is_pair[points.label[points.interval[unmatched]]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
     edges = parts.edges
     # The edges are put in order when nothing else takes memory, nor the C library keeps it.
@@ -173,7 +173,7 @@ def _add_device_edges(parts: GraphParts, before: Places) -> None:
     of_device = np.flatnonzero(~points.is_host)
     for low in range(0, len(of_device), BLOCK):
         moments = of_device[low : low + BLOCK]
-        is_end, operation = points.is_end[moments], points.interval(moments)
+        is_end, operation = points.is_end[moments], points.interval[moments]
         is_work = is_end & ~is_nccl[points.label[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
         start, operation = moments[~is_end], operation[~is_end]
@@ -281,7 +281,7 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
-    is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]
+    is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval]]
     last = latest_before(stream[row], points.is_end & is_call)
     woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.moments.label == NOTHING) & points.is_host)
     pause = points.moments.time[woken] - points.moments.time[np.maximum(before[woken], 0)]
