@@ -13,6 +13,7 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -248,7 +249,7 @@ class Figure:
     reading: str = ""
     notes: Sequence[str] = ()
 
-    @property
+    @cached_property
     def drawn(self) -> Markup | None:
         """The plot for the page."""
         return None if self.plot is None else self.plot.html()
