@@ -121,50 +121,54 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     return unseen
 
 
-def replay_bounds(
-    built: BuiltGraph, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()
-) -> ReplayBounds:
-    """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
-    speed also with the changes; `unknown`: why nothing is known of how long it takes."""
-    waits, unknown = open_waits(built), unknown or list(device_clocks(built.context).contradictions.values())
-    margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
-    reasons = [CLOCKS] if margin or len(built.backward) else []
-    if len(built.open_ends):
-        operations = counted(len(built.open_ends), "operation")
-        reasons.append(
-            f"other members of {operations} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
-        )
-    if not unknown and not np.isfinite(margin):
-        unknown = [NOT_TIED, *reasons[1:]]
-    reasons += [WAITS] if len(waits.number) else []
-    moves, device = _moves_of_pages(built), built.context.events.rows.device
-    reasons += [PAGES] if moves is not None else []
-    if unknown or not reasons:
-        (replayed,) = replays(built.graph, steps)
-        bound = None if unknown else replayed
-        return ReplayBounds(replayed, bound, bound, unknown or reasons)
-    ends = np.union1d(built.open_ends, built.backward)
+class UncertainRun:
+    """What is not known of the times of a run, for all its replays; `built` is its graph."""
 
-    def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        shorter, limits = waits.variant(edges, weight)
-        # What may have waited for ranks that are not known, or for what can't be before it.
-        is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
-        no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
-        return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64), limits
+    def __init__(self, built: BuiltGraph) -> None:
+        self.built, self._waits, self._moves = built, open_waits(built), _moves_of_pages(built)
+        margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
+        reasons = [CLOCKS] if margin or len(built.backward) else []
+        if len(built.open_ends):
+            operations = counted(len(built.open_ends), "operation")
+            reasons.append(
+                f"other members of {operations} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
+            )
+        self._unknown = list(device_clocks(built.context).contradictions.values())
+        if not self._unknown and not np.isfinite(margin):
+            self._unknown = [NOT_TIED, *reasons[1:]]
+        waits, pages = [WAITS] if len(self._waits.number) else [], [PAGES] if self._moves is not None else []
+        self._reasons = [*reasons, *waits, *pages]
 
-    def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        (longer, limits), (low, high) = waits.variant(edges, weight, HELD if has_producers else FREE), edges.moments
-        limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
-        if moves is not None:
-            is_shorter = (edges.kind == EdgeKind.DEVICE_WORK) & (weight < edges.weight)
-            moving = moves.inside(device[edges.row], edges.begin, edges.end, is_shorter)
-            longer += np.minimum(moving, np.maximum(edges.weight - weight, 0))
-        return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
+    def bounds(self, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()) -> ReplayBounds:
+        """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
+        speed also with the changes; `unknown`: why nothing is known of how long it takes."""
+        built, unknown = self.built, unknown or self._unknown
+        if unknown or not self._reasons:
+            (replayed,) = replays(built.graph, steps)
+            bound = None if unknown else replayed
+            return ReplayBounds(replayed, bound, bound, unknown or self._reasons)
+        ends = np.union1d(built.open_ends, built.backward)
 
-    replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
-    if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
-        return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
-    return ReplayBounds(replayed, least, most, reasons)
+        def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+            shorter, limits = self._waits.variant(edges, weight)
+            # What may have waited for ranks that are not known, or for what can't be before it.
+            is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
+            no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
+            return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64), limits
+
+        def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+            (longer, limits), (low, high) = self._waits.variant(edges, weight, HELD if has_producers else FREE), edges.moments
+            limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
+            if self._moves is not None:
+                is_shorter = (edges.kind == EdgeKind.DEVICE_WORK) & (weight < edges.weight)
+                moving = self._moves.inside(built.context.events.rows.device[edges.row], edges.begin, edges.end, is_shorter)
+                longer += np.minimum(moving, np.maximum(edges.weight - weight, 0))
+            return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
+
+        replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
+        if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
+            return ReplayBounds(replayed, least, None, [*self._reasons, _LONGER])
+        return ReplayBounds(replayed, least, most, self._reasons)
 
 
 def _moves_of_pages(built: BuiltGraph) -> Spans | None:

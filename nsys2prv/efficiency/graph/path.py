@@ -13,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, open_waits, replay_bounds
+from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, open_waits
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
@@ -343,7 +343,7 @@ def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
         return None, []
     if not len(built.open_ends):
         return path_end(built, replay(built.graph, ideal))[1], []
-    bounds = replay_bounds(built, ideal)
+    bounds = UncertainRun(built).bounds(ideal)
     lengths = [time(path_end(built, bound)[1]) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(dict.fromkeys(lengths))}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]
