@@ -18,7 +18,7 @@ from nsys2prv.efficiency import host_states, run_events
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
-from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, Segments, segments
+from nsys2prv.efficiency.intervals import NONE, Elapsed, Integers, Intervals, Mask, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import OFF_CPU_TIMES, OS_TYPES, Collection, RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
@@ -37,8 +37,6 @@ KINDS_OF_NUMBER = {
 }
 KERNEL_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind != MEMORY)
 """Event types of kernels, NCCL kernels and graphs."""
-NO_LAUNCH = -1
-"""Place of the launch of an operation whose launch is not known."""
 MASKS = 8
 """What runs on a device, as bits: 1 kernels, 2 NCCL kernels, 4 copies and memsets."""
 
@@ -187,21 +185,21 @@ class MeasuredRun:
 
     @cached_property
     def launch_of(self) -> Integers:
-        """For each operation the place of its launch in `launches`, of several the earliest; NO_LAUNCH: there is none."""
+        """For each operation the place of its launch in `launches`, of several the earliest; NONE: there is none."""
         launches, operations, rows = self.launches, self.operations, len(self.events.rows.names) + 1
         if launches.is_empty():
-            return np.full(operations.height, NO_LAUNCH, dtype=np.int32)
+            return np.full(operations.height, NONE, dtype=np.int32)
         to_key = launches["to_time"].to_numpy() * rows + launches["to_row"].to_numpy()
         key = operations["start"].to_numpy() * rows + operations["row"].to_numpy()
         place: Integers = np.searchsorted(to_key, key).astype(np.int32)
         is_launched = to_key[np.minimum(place, len(to_key) - 1)] == key
-        place[~is_launched] = NO_LAUNCH
+        place[~is_launched] = NONE
         return place
 
     @cached_property
     def launcher_of(self) -> Integers:
         """For each operation the place in `callers` of the thread that launched it; -1: it is not known."""
-        # NO_LAUNCH is the last place.
+        # NONE is the last place.
         return np.append(self.place_of_caller[self.launches["row"].to_numpy()], -1)[self.launch_of].astype(np.int32)
 
     @cached_property
@@ -366,11 +364,7 @@ class MeasuredRun:
 
 
 def _segments(events: pl.DataFrame, group_of_row: Numbers, kind: Integers, kinds: int) -> Segments:
-    group = group_of_row[events["row"].to_numpy()]
-    intervals, is_grouped = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy()), group >= 0
-    if not is_grouped.all():
-        intervals, kind = intervals.only(is_grouped), kind[is_grouped]
-    return segments(intervals, kind, kinds)
+    return segments(Intervals.of(group_of_row[events["row"].to_numpy()], events["start"], events["end"]), kind, kinds)
 
 
 def _loaded(rows: ExternalSort | None, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:

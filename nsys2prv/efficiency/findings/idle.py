@@ -403,7 +403,7 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         """Of work on other streams what was launched in time, and starts when the default stream ends; with the sums `work`,
         operations on other streams, and `beside`, how many of them start beside the default stream."""
         run, rows = evidence.run, evidence.rows
-        # NO_LAUNCH is the last one.
+        # NONE is the last one.
         launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
         operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
         streams = [row_names.parse_stream_name(name) for name in rows.names]

@@ -19,7 +19,8 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.intervals import NONE
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
@@ -133,7 +134,7 @@ class Evidence:
         """Whether any launch of work in the window is known."""
         places = self.run.launch_of
         # A call before the window is on no row of it.
-        return bool((self.run.launches["time"].to_numpy()[places[places != NO_LAUNCH]] >= 0).any())
+        return bool((self.run.launches["time"].to_numpy()[places[places != NONE]] >= 0).any())
 
     def throughout(self, devices: pl.DataFrame) -> Losses:
         """Devices (`device`, `count`, `cost`) that show something all the time; the place to look at is the bin where each

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import NONE, Numbers
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import RECORDS, STREAM, WAITS, RunRows
 from nsys2prv.execution.row_order import rows_in_order
@@ -170,7 +170,7 @@ def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
 def launches_of(run: MeasuredRun) -> pl.DataFrame:
     """Launches of operations: `row` of the thread and time, `launched`, ns; NONE: not known."""
     launch = pl.Series(run.launch_of)
-    columns = pl.col("row", "time").gather(launch.set(launch == NO_LAUNCH, None)).fill_null(NONE)
+    columns = pl.col("row", "time").gather(launch.set(launch == NONE, None)).fill_null(NONE)
     return run.launches.select(columns).rename({"time": "launched"})
 
 

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSC
 from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, innermost, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between
+from nsys2prv.efficiency.meters.gaps import gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
@@ -62,7 +62,8 @@ def states_of_threads(run: MeasuredRun) -> Timeline:
     thread = run.place_of_caller[calls["row"].to_numpy()]
     # Calls of one kind are nested in each other.
     group = np.where(thread >= 0, thread * ACTIVITIES + run.states_of_calls - FIRST_CALL, NONE)
-    call = _innermost(on_threads.group * ACTIVITIES + activity, on_threads.begin, depth, calls, group)
+    nested = Intervals.of(group, calls["start"], calls["end"])
+    call = innermost(nested, on_threads.group * ACTIVITIES + activity, on_threads.begin, depth).astype(np.int32)
     off_cpu = (on_threads.counts[OFF_CPU] > 0).astype(np.int8)
     return Timeline(on_threads, {"state": on_threads.first_kind, "call": call, "off_cpu": off_cpu})
 
@@ -72,16 +73,9 @@ def ranges_of_threads(run: MeasuredRun) -> Timeline:
     ranges = run.frame(RANGES)
     is_nested = (ranges["number"] != event_types.NVTX_RANGE).to_numpy()
     thread = np.where(is_nested, run.place_of_caller[ranges["row"].to_numpy()], NONE)
-    edges = segments(Intervals.of(thread, ranges["start"], ranges["end"]).only(thread >= 0))
-    return Timeline(edges, {"range": _innermost(edges.group, edges.begin, edges.counts[0], ranges, thread)})
-
-
-def _innermost(group: Numbers, time: Numbers, depth: Integers, events: pl.DataFrame, group_of_event: Numbers) -> Integers:
-    """The place of the innermost of the `depth` events of a group that are open at a time; NONE: none. Events of the group NONE
-    do not count."""
-    intervals = Intervals.of(group_of_event, events["start"], events["end"])
-    event = np.flatnonzero((intervals.end > intervals.begin) & (group_of_event >= 0))
-    return np.append(event, NONE)[innermost(intervals.only(event), group, time, depth)].astype(np.int32)
+    nested = Intervals.of(thread, ranges["start"], ranges["end"])
+    edges = segments(nested)
+    return Timeline(edges, {"range": innermost(nested, edges.group, edges.begin, edges.counts[0]).astype(np.int32)})
 
 
 def activity_of_devices(run: MeasuredRun) -> Timeline:
@@ -209,7 +203,7 @@ class PiecesOfGaps:
         before = before.with_columns(issued=pl.coalesce(pl.col("launched").clip("begin", "end"), "end"))
         is_launched, is_last = pl.col("launched").is_not_null(), pl.col("is_last")
         part = (
-            pl.when(pl.col("thread") != UNKNOWN).then(_part("starved_host"))
+            pl.when(pl.col("thread") != NONE).then(_part("starved_host"))
             .when(is_launched).then(_part("starved_unknown"))
             .when(pl.col("moves")).then(_part("starved_unified_memory"))
             .when(is_last).then(_part("starved_ended"))
@@ -234,7 +228,7 @@ class PiecesOfGaps:
             *self._waits(before.filter(~is_last)),
             _pieces(ended, "last", "end", _part("shut_down")),
         ]
-        return pl.concat(pieces, how="diagonal").select(*PIECE_SCHEMA), cut.filter(pl.col("thread") != UNKNOWN)
+        return pl.concat(pieces, how="diagonal").select(*PIECE_SCHEMA), cut.filter(pl.col("thread") != NONE)
 
     def _cut(self, windows: pl.DataFrame) -> pl.DataFrame:
         """Windows (`gap`, `device`, `thread`, `begin`, `end`, `part`), cut by what their threads did and what ran on devices.
