@@ -85,12 +85,15 @@ class MeasuredRun:
         How far times of different tasks can be wrong against each other.
     measurements
         What meters measured, by its type; `measured` looks there.
+    window
+        Of a part of a recording (`in_window`): which one, and what is around it.
     """
+
+    window: MeasuredWindow
 
     def __init__(self, events: RunEvents, options: EfficiencyOptions | None = None) -> None:
         self.events = events
         self.options = options or EfficiencyOptions()
-        self._window: MeasuredWindow | None = None
         self._span = events.offset, events.offset + events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
         self.measurements: dict[type, object] = {}
@@ -105,12 +108,6 @@ class MeasuredRun:
         return measurement
 
     @property
-    def window(self) -> MeasuredWindow:
-        """The measured window, with what is around it."""
-        assert self._window is not None
-        return self._window
-
-    @property
     def recorded(self) -> MeasuredRun:
         """The whole recording, of which this is a window: times count from its own start."""
         return self._recorded or self
@@ -120,7 +117,7 @@ class MeasuredRun:
         (begin, end), events = window.span, self.events
         events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin)
         run = MeasuredRun(events, self.options)
-        run._recorded, run._window, run.callers = self, window, self.callers
+        run._recorded, run.window, run.callers = self, window, self.callers
         return run
 
     # -- events -------------------------------------------------------------------------------------
@@ -286,7 +283,7 @@ class MeasuredRun:
     def _creates_context(self) -> pl.DataFrame:
         rows, calls = self.events.rows, self.calls
         # Where the window begins later, contexts may be there already.
-        is_from_start = self._window is None or self.events.offset <= self._window.program[0]
+        is_from_start = self._recorded is None or self.events.offset <= self.window.program[0]
         is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
         of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
         if not is_from_start or of_cuda.filter(is_long).is_empty():

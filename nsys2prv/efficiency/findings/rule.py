@@ -234,6 +234,11 @@ def _graphs(evidence: Evidence) -> str | None:
     return "graphs were recorded node by node: where one ends is not known" if in_nodes else None
 
 
+def _event_waits(evidence: Evidence) -> str | None:
+    waits = _has_calls(evidence, "StreamWaitEvent")
+    return "streams wait for events: which work waits for the default stream is not known" if waits else None
+
+
 def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
     sizes = evidence.run.events.gpu_sizes
     if not sizes or not all(size.multiprocessors for size in sizes):
@@ -258,14 +263,7 @@ CLOCKS = Need(
     "sampled clocks (GPC Clock Frequency)", partial(_metric, r"(?i)\bGPC Clock", "sampled clocks of GPUs (GPC Clock Frequency)")
 )
 TENSOR_ACTIVE = Need("sampled activity of tensor cores", partial(_metric, "(?i)tensor", "sampled activity of tensor cores"))
-NO_EVENT_WAITS = Need(
-    "separate streams without waits for events",
-    lambda evidence: (
-        "streams wait for events: which work waits for the default stream is not known"
-        if _has_calls(evidence, "StreamWaitEvent")
-        else None
-    ),
-)
+NO_EVENT_WAITS = Need("separate streams without waits for events", _event_waits)
 WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
 MPI_CALLS = Need("MPI calls", lambda evidence: "not recorded: MPI calls" if evidence.tables["mpi_calls"].is_empty() else None)
 SEVERAL_PROCESSES = Need(
