@@ -199,20 +199,16 @@ class TaskClocks:
     to the clock, and those of two clocks also by the errors of both (`timeline.time_axis.clock_margin`). Between groups of
     clocks nothing is known.
 
-    Where nothing is known, tasks of one node have one clock and those of different nodes can't be compared.
-
     Times are `offset` ns before those that the errors of tasks are for."""
 
     def __init__(self, tasks: Sequence[TaskRows], offset: int = 0) -> None:
         self._offset = offset
-        # Numbers of known clocks and groups are not negative.
-        unknown = {node: -1 - place for place, node in enumerate(dict.fromkeys(task.node for task in tasks))}
-        errors = [task.clock or ClockError(unknown[task.node], group=unknown[task.node]) for task in tasks]
-        reports: dict[object, int] = {}
+        # Nothing is known of tasks of no report. Numbers of known clocks and groups are not negative.
+        errors = [task.clock or ClockError(-1 - place, group=-1 - place) for place, task in enumerate(tasks)]
         self._errors = {error.clock: error for error in errors}
         self._of_task = pl.DataFrame(
             {
-                REPORT: [reports.setdefault(task.node if task.clock is None else task.report, len(reports)) for task in tasks],
+                REPORT: [-1 - place if task.report is None else task.report for place, task in enumerate(tasks)],
                 CLOCK: [error.clock for error in errors],
                 GROUP: [error.group for error in errors],
                 OF_REPORT: [error.of_report for error in errors],
