@@ -127,17 +127,17 @@ class UncertainRun:
     def __init__(self, built: BuiltGraph) -> None:
         self.built, self._waits, self._moves = built, open_waits(built), _moves_of_pages(built)
         margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
-        reasons = [CLOCKS] if margin or len(built.backward) else []
+        self._reasons = [CLOCKS] if margin or len(built.backward) else []
         if len(built.open_ends):
             operations = counted(len(built.open_ends), "operation")
-            reasons.append(
+            self._reasons.append(
                 f"other members of {operations} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
             )
         self._unknown = list(device_clocks(built.context).contradictions.values())
         if not self._unknown and not np.isfinite(margin):
-            self._unknown = [NOT_TIED, *reasons[1:]]
-        waits, pages = [WAITS] if len(self._waits.number) else [], [PAGES] if self._moves is not None else []
-        self._reasons = [*reasons, *waits, *pages]
+            self._unknown = [NOT_TIED, *self._reasons[1:]]
+        self._reasons += [WAITS] if len(self._waits.number) else []
+        self._reasons += [PAGES] if self._moves is not None else []
 
     def bounds(self, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()) -> ReplayBounds:
         """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
