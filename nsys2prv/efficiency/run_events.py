@@ -27,8 +27,7 @@ HOST, STREAM, OTHER = "host", "stream", "other"
 """Kinds of rows: host threads, CUDA streams, and what belongs to GPUs or nodes as a whole."""
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """A physical GPU: its node, its number there, and how both are written together."""
 
     node: str
@@ -39,8 +38,7 @@ class Device:
         return f"{self.node}:D{self.number}"
 
 
-@dataclass(frozen=True)
-class TaskRows:
+class TaskRows(NamedTuple):
     """One task: name, node, and the names of its rows in the order of the trace.
 
     `report` is the number of the report that it is from, and `clock` how well its times are known, at times of the trace. None:

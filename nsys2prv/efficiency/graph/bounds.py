@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -51,8 +52,7 @@ _TIME_OF_CALLS = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, 
 """What takes the time of kernels and calls that wait."""
 
 
-@dataclass(frozen=True)
-class ReplayBounds:
+class ReplayBounds(NamedTuple):
     """A replay, the shorter and the longer one (None: nothing is known of how short, or how long, it is), and why these are not
     the replay itself; no reason: they are."""
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -245,8 +245,7 @@ class PathTotals:
         )
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(NamedTuple):
     """By how much a run is shorter with a change, ns: `saved` in a replay (`is_replayed`), or the bound of the critical path;
     and what may be saved as well, because it may be a wait for what is not known (`unexplained`)."""
 

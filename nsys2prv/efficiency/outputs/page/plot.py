@@ -14,6 +14,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -213,8 +214,7 @@ def _path(x: Floats, y: Floats) -> str:
 # -- bars and figures -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of a bar: how much of the widest bar it takes (0 to 1), its colour, and the text under the pointer."""
 
     width: float
@@ -222,8 +222,7 @@ class Piece:
     title: str
 
 
-@dataclass(frozen=True)
-class BarRow:
+class BarRow(NamedTuple):
     """A row: its name, its bar, and its number as text; `below`: what it consists of."""
 
     name: str
