@@ -38,7 +38,8 @@ class Device(NamedTuple):
         return f"{self.node}:D{self.number}"
 
 
-class TaskRows(NamedTuple):
+@dataclass(frozen=True)
+class TaskRows:
     """One task: name, node, and the names of its rows in the order of the trace.
 
     `report` is the number of the report that it is from, and `clock` how well its times are known, at times of the trace. None:

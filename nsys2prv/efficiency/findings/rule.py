@@ -5,10 +5,10 @@ from __future__ import annotations
 import configparser
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -49,8 +49,7 @@ GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SH
 """Thresholds of all rules."""
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """What a rule needs: its name, and a function that gives the reason why it is missing, None where it is there."""
 
     text: str
