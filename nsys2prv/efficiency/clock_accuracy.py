@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -122,8 +121,7 @@ def clock_errors(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[
     return errors
 
 
-@dataclass(frozen=True)
-class LengthInterval:
+class LengthInterval(NamedTuple):
     """What E can be, ns: at least, and at most (None: not known). Both are E where one clock decides, or the user did."""
 
     least: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 from polars import selectors
@@ -29,8 +29,7 @@ Worst = Literal["part", "occurrence"]
 """Where to look: the part of the run with the highest cost, or the most costly occurrence."""
 
 
-@dataclass(frozen=True)
-class Threshold:
+class Threshold(NamedTuple):
     """A number that a rule compares with: what is compared, the value, why it is this, and its unit (ns, bytes, "0 to 1", or
     none). A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise."""
 
@@ -45,8 +44,7 @@ class Threshold:
         return cls(f"least share lost{of}", value, reason)
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """A number that a finding is based on: what it is, its value and unit (ns, bytes, "0 to 1", Hz, or none). As a text it has
     its unit."""
 

@@ -264,7 +264,7 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
         text += f"; of CPU samples of these threads meanwhile, most are in {', '.join(f'{of.what} {of}' for of in functions)}"
     text += "".join(f"; {part} of the time is in the NVTX range {part.what}" for part in ranges)
     places = {"CPU samples in": functions, "time in the NVTX range": ranges}
-    numbers = (replace(part, what=f"{place} {part.what}") for place, parts in places.items() for part in parts)
+    numbers = (part._replace(what=f"{place} {part.what}") for place, parts in places.items() for part in parts)
     return replace(finding, text=text, numbers=[*finding.numbers, *numbers])
 
 
