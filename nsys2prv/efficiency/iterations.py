@@ -1,10 +1,7 @@
 """The iterations of a run: NVTX ranges that repeat, else the period of the sequence of what devices execute.
 
-docs/efficiency.md has the rules. For the period the stream of a task and device with most time in kernels is looked at: others,
-such as those of data loaders, run ahead of it and behind. Each operation that is executed some times over the time of the work
-is tried as a mark. Of nearly equal ones that with the shortest period counts, unless each segment of a longer one has equally
-many that are unlike: layers repeat inside of a step. If no mark holds much more than half, every n-th execution is tried: time
-steps may begin in turn with either direction."""
+docs/efficiency.md has the rules. Streams beside that with most time in kernels, such as those of data loaders, run ahead of it
+and behind. Layers repeat inside of a step, and time steps may begin in turn with either direction."""
 
 from __future__ import annotations
 

@@ -1,17 +1,13 @@
 """Between which bounds the times of a replay are, where what something waited for, or how long, is not known.
 
-- Host time is work only where the thread is seen to run: by its scheduling, or by samples. Off its CPU it waits, and without
-  either nobody knows. What it waits for ends at the earliest as much earlier as anything before it does, and at the latest,
-  where it has waited for long and may wait for a producer that is not in the run, when it did. Likewise streams that start
-  nothing though nothing is known to hold them. Timers run as long as they do.
-- Pages of unified memory that move while a kernel runs may be what it waits for: at the earliest it is shorter by all that a
-  change says, and at the latest it keeps the time of these moves.
-- Times of different clocks can be wrong against each other, and so is what an edge between them takes. An edge that would go
-  back in time is not in the graph: what it ends at can be as early, and is no later than measured.
-- What waits for ranks that are not in the run, or that can't be matched (as sends and receives of more than two ranks), ends
-  when somebody else lets it: `BuiltGraph.open_ends`. How much longer such ranks take is not known.
+docs/efficiency.md ("What if") says what is not known of hosts, clocks and missing ranks: such a run is replayed twice more,
+with the shortest and with the longest of these times. Besides,
 
-So such a run is replayed twice more, with the shortest and with the longest of these times."""
+- a thread that has waited for long may wait for a producer that is not in the run: then it goes on when it did;
+- streams may wait that start nothing though nothing is known to hold them;
+- pages of unified memory that move while a kernel runs may be what it waits for: at the earliest it is shorter by all that a
+  change says, and at the latest it keeps the time of these moves;
+- what an edge that would go back in time ends at can be as early, and is no later than measured."""
 
 from __future__ import annotations
 

@@ -270,13 +270,10 @@ def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
 
 
 def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | None = None) -> Step:
-    """Collectives start when their typical member arrives, after other changes (`former`).
+    """Collectives start when their typical member arrives, after other changes (`former`): docs/efficiency.md ("Late ranks").
 
-    What a rank does by itself is what it would do if it never waited for others: the graph is replayed without these waits. Its
-    own time for a collective is from its former arrival at one to this arrival. The typical member is the median one (of an
-    even number the earlier of the two in the middle). Of a rank that takes longer, what delayed its arrival takes less time:
-    the edges that determine when it arrives, all by one share, so that it takes as long as the typical member; only of some
-    `tasks`, where these are not None. Ranks that take less still wait."""
+    Of a rank that takes longer, the edges that determine when it arrives take less, all by one share; only of some `tasks`,
+    where these are not None."""
     arrivals = _arrivals(built)
     # No member of a collective waits for another one.
     alone = _setting(REMOVED, lambda edges: np.isin(edges.kind, (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE)))

@@ -1,13 +1,6 @@
 """What operations and host threads wait for by CUDA events, and launches by full queues.
 
-A record of an event stands for all work launched on its stream before. A stream that waits for the event starts nothing that is
-launched after the wait before that work has ended; neither does a call that synchronizes with the event end before. What was
-launched before is known from the times of calls on the host.
-
-By default nsys reports the calls of cudaStreamWaitEvent with their streams, and no records of events. A program records an
-event right before another stream waits for it. So for an operation that was held after such a wait, what it waited for was
-launched before the last record call of the same thread, as the last on some other stream, and it ended right before the
-operation started. Where that is true for one stream alone, the wait is inferred.
+docs/efficiency.md ("What waits for what") says how waits for events are known, and inferred where events were not recorded.
 
 CUDA holds about 1,024 launches of a stream; the next call returns when one of them has started. Nothing of that is recorded.
 The evidence is a call that takes longer than such calls do, at whose end so many operations of its stream are launched and have

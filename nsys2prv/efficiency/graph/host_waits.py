@@ -1,18 +1,8 @@
 """What calls of host threads waited for: work of devices, messages, collectives of MPI, and threads that woke them.
 
-Where the recorded waits of CUDA name a stream or an event, that decides what a call waited for. Else it is known from the name
-of the call: a copy waits for the operation that it launched, a synchronization of a stream for what its thread launched last,
-and one of a device for all that ran there. A call did not wait for what had ended before it began.
-
-All ranks of a communicator call its collectives in one order (MPI standard, 6.14), so the calls of a task on a communicator are
-numbered. A recording, or the selected time, can begin on one rank before a call and on another one after it: the first calls of
-the tasks decide, by their names and by when they run, where their numbers begin.
-
-Reports have no objects of waits for threads: that a wait ended right after a call which can end such a wait is taken to be no
-chance. nsys leaves out short calls (by default those under 1 us), most of those that unlock and post among them: many waits
-have no known end. That of a thread is known only where it calls pthread_exit. A thread that waited itself for what is not known
-when the wait began, and for most of it, is not the cause: a helper that sleeps in epoll_wait was woken by someone else, who is.
-"""
+docs/efficiency.md ("What waits for what") says how that is known. Recorded waits of CUDA decide before names of calls, and no
+call waited for what had ended before it began. A thread that waited itself for what is not known when a wait began, and for
+most of it, did not end that wait: a helper that sleeps in epoll_wait was woken by someone else, who did."""
 
 from __future__ import annotations
 
@@ -231,7 +221,8 @@ def wait_for_members(parts: GraphParts) -> None:
 
 def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`. They
-    are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
+    are matched in the whole recording: all ranks call those of a communicator in one order (MPI standard, 6.14). Times count
+    from the start of the window; a call that began before begins there."""
     of_task, name = ["communicator", "task"], pl.col("name")
     communicators = named_values(run, event_types.MPI_COMMUNICATOR).filter(name != event_types.UNKNOWN_COMMUNICATOR)
     is_named = pl.col("communicator").is_in(communicators["value"].to_list())

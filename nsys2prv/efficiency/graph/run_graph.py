@@ -2,10 +2,7 @@
 
 Rows are streams and host threads, moments the starts and ends of their intervals; edges (`EdgeKind`) say what each waited for.
 A host thread does one thing after the other, each for as long as was measured, but in calls that wait for something else.
-
-Where calls of the OS were not recorded, nothing says who woke a thread. Threads that launch on the same stream take turns, as
-those of the backward pass of training: one that was in no call for long, or did nothing before, while another one was, waited
-for the last call of that."""
+docs/efficiency.md ("What waits for what") says for what."""
 
 from __future__ import annotations
 

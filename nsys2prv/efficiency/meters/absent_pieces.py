@@ -1,9 +1,6 @@
 """What time without computation is for: gaps of a device between compute kernels, cut into pieces of one part each.
 
-What runs on the device in such a gap comes first: NCCL kernels, copies, memsets. In the rest the device is idle. The gap ends
-with a compute kernel: until that was launched, the device is launch-starved, and what counts is what the launching thread did.
-From then on the kernel waits for the operations that had to end before it could start, or it is queued. NVIDIA's procedure for
-such profiles calls the three launch-starved, blocking, and dependency-stalled."""
+docs/efficiency.md ("Compute-absent time") says which."""
 
 from __future__ import annotations
 

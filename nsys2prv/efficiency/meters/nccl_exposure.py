@@ -1,8 +1,6 @@
 """NCCL kernels by communicator and operation: whether the device computes meanwhile, and whether computing waits for them.
 
-These are two questions. A collective is *exposed* while no compute kernel runs on its device; it is *blocking* while a compute
-kernel that was launched waits for it. An exposed one may block nothing, because nothing was launched that could run meanwhile;
-one that is hidden behind some kernels may block others."""
+These are two questions: docs/efficiency.md ("Exposed and blocking")."""
 
 from __future__ import annotations
 

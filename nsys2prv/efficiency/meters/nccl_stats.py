@@ -225,10 +225,8 @@ def measure_nccl(run: MeasuredRun) -> Nccl:
 def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     """NCCL kernels that belong to the same collective on several devices.
 
-    The n-th collective of an operation in a communicator is the same on all its devices, if all of them have equally many.
-    Kernels without a known communicator count as those of one communicator over all devices that have such kernels. Sends and
-    receives are matched where there are exactly two devices, and all pairs run at the same time, as far as clocks can say that.
-    """
+    docs/efficiency.md ("NCCL") says which. Sends and receives are matched where there are exactly two devices, and all pairs
+    run at the same time, as far as clocks can say that."""
     key, member = ["communicator", "operation"], ["device", "task"]
     in_turns = kernels.sort("start", "end", "device").with_columns(
         turn=pl.int_range(pl.len()).over(*key, *member),

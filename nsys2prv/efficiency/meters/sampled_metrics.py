@@ -1,7 +1,5 @@
-"""Sampled metrics of GPUs: means over the samples that fall inside the executions of a kernel, and means over time.
-
-A sample belongs to every kernel that runs at its time. Few samples fall into kernels that are shorter than the sampling
-interval: the number of samples shows how reliable a mean is."""
+"""Sampled metrics of GPUs: means over the samples that fall inside the executions of a kernel, and means over time. A sample
+belongs to every kernel that runs at its time."""
 
 from __future__ import annotations
 
