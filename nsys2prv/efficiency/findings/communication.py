@@ -1,7 +1,6 @@
 """Rules about NCCL: communication that is exposed, starved or blocks, kernels that are slower beside it, and stragglers.
 
-The rank that is in a collective for the shortest time waits least: its duration is the transfer, and what others take longer is
-waiting. Durations are of one clock each, so that errors of clocks don't matter."""
+docs/efficiency.md ("NCCL") says what of the time in a collective is transfer, and what is waiting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Whether the recording can be believed: times of devices that contradict their hosts, and work that was launched and is lost.
 
-docs/efficiency.md says when. Nothing starts before its call, and no synchronization ends before the work that it waits for;
-where calls launch what nobody recorded, a device that seems to be idle may be busy."""
+docs/efficiency.md ("Findings") says when."""
 
 from __future__ import annotations
 
