@@ -126,11 +126,12 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
 # -- the page -------------------------------------------------------------------------------------------------------------
 
 
-def page(head: Mapping[str, Any], frames: Frames) -> str:
+def page(head: Mapping[str, Any], tables: Frames) -> str:
     """An `EfficiencyResult` as one HTML file, which loads nothing else.
 
     It is smaller than LARGEST bytes, except where the drawings alone take more. Of tables that are too long for that the last
     rows are left out, and the page says so."""
+    frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     content = _content(head, frames)
     places = frames["findings"].sort("place").select("place", *_PLACE).drop_nulls()
     data = {
