@@ -38,7 +38,7 @@ CEILINGS = {
     "run": (2_279, 9),
     "trace": (916, 6),
     "paraver": (3_784, 17),
-    "efficiency": (17_129, 69),
+    "efficiency": (16_879, 69),
     "demo": (1_728, 9),
     "cli": (893, 5),
     "api": (343, 2),

@@ -22,7 +22,9 @@ from nsys2prv.cli.app import app
 from nsys2prv.cli.options import SHARED_OPTIONS
 from nsys2prv.efficiency import comparison_tables as of_comparisons
 from nsys2prv.efficiency import table_registry, what_if
-from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, HOST_RULES, RULES, Threshold
+from nsys2prv.efficiency.findings.engine import HOST_RULES, RULES
+from nsys2prv.efficiency.findings.finding import Threshold
+from nsys2prv.efficiency.findings.rule import GENERAL_THRESHOLDS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.paraver.views.view_table import GROUPS, MESSAGES, View, event_type, read_view_table

@@ -18,8 +18,6 @@ from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.run_events import RunRows
 from nsys2prv.vocabulary import event_types
 
-DEVICE_KINDS = (KERNEL, NCCL, MEMORY)
-
 
 def running(kinds: Iterable[int], without: Iterable[int] = ()) -> pl.Expr:
     """Time in which activity of any of these kinds runs and none of the kinds `without`, ns: a sum of columns `key0`, `key1`,
@@ -28,9 +26,16 @@ def running(kinds: Iterable[int], without: Iterable[int] = ()) -> pl.Expr:
     return pl.sum_horizontal(f"key{mask}" for mask in range(MASKS) if mask & counted and not mask & excluded)
 
 
+ACTIVE, IN_KERNELS, IN_NCCL, IN_COPIES = map(running, ((KERNEL, NCCL, MEMORY), (KERNEL,), (NCCL,), (MEMORY,)))
+NCCL_ALONE, COPIES_ALONE = running((NCCL,), without=(KERNEL,)), running((MEMORY,), without=(KERNEL, NCCL))
+"""Times of devices: of each row of times by mask, ns."""
+IN_CUDA, IN_MPI = pl.sum_horizontal(f"key{activity}" for activity in CUDA_ACTIVITIES), pl.col(f"key{MPI}")
+"""Times of host threads: of each row of times by activity, ns."""
+
+
 def useful_time(policy: NcclPolicy) -> pl.Expr:
     """U of each row of times by mask, ns."""
-    return running((KERNEL, NCCL) if policy == NcclPolicy.USEFUL else (KERNEL,))
+    return running((KERNEL, NCCL)) if policy == NcclPolicy.USEFUL else IN_KERNELS
 
 
 def times_in_windows(times: Elapsed, windows: pl.DataFrame) -> pl.DataFrame:
@@ -103,27 +108,24 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
     is the longest window of one.
     """
     window, useful = pl.col("window"), useful_time(run.options.nccl)
-    active = running(DEVICE_KINDS)
     devices = of_devices.group_by("slot").agg(
         devices=pl.len(),
         elapsed_ns=window.max(),
         useful_ns=useful.sum(),
-        communication_ns=(active - useful).sum(),
-        active_ns=active.sum(),
+        communication_ns=(ACTIVE - useful).sum(),
+        active_ns=ACTIVE.sum(),
         max_useful_ns=useful.max(),
-        max_active_ns=active.max(),
+        max_active_ns=ACTIVE.max(),
     )
-    cuda, waiting = (pl.sum_horizontal(f"key{key}" for key in keys) for keys in (CUDA_ACTIVITIES, WAITING_ACTIVITIES))
-    mpi = pl.col(f"key{MPI}")
     task = pl.Series("task", run.events.rows.task[run.callers[of_threads["group"].to_numpy()]])
     of_tasks = of_threads.group_by("slot", task).agg(
         window.max(),
         threads=pl.len(),
-        host_useful_ns=(window - cuda - mpi).sum(),
-        host_waiting_ns=waiting.sum(),
-        cuda_ns=cuda.sum(),
-        mpi_ns=mpi.sum(),
-        longest_mpi=mpi.max(),
+        host_useful_ns=(window - IN_CUDA - IN_MPI).sum(),
+        host_waiting_ns=pl.sum_horizontal(f"key{activity}" for activity in WAITING_ACTIVITIES).sum(),
+        cuda_ns=IN_CUDA.sum(),
+        mpi_ns=IN_MPI.sum(),
+        longest_mpi=IN_MPI.max(),
     )
     # Of a process the thread counts that is in MPI longest: helper threads don't lower it.
     hosts = of_tasks.group_by("slot").agg(

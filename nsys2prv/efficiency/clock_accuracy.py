@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.intervals import Floats
 from nsys2prv.efficiency.result_tables import Column, Filled, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RunEvents, TaskRows
 from nsys2prv.errors import counted
@@ -101,7 +100,7 @@ def _clock_row(clock: Any, reports: Sequence[Mapping[str, Any]]) -> dict[str, An
     }
 
 
-_LEAST_UNCERTAINTY = 0.01
+LEAST_UNCERTAINTY = 0.01
 """Least part of the length of a run by which clocks must leave it open to be named."""
 
 
@@ -122,8 +121,7 @@ def clock_errors(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[
     return errors
 
 
-@dataclass(frozen=True)
-class LengthInterval:
+class LengthInterval(NamedTuple):
     """What E can be, ns: at least, and at most (None: not known). Both are E where one clock decides, or the user did."""
 
     least: int
@@ -155,15 +153,12 @@ def length_interval(events: RunEvents) -> LengthInterval:
     return LengthInterval(min(round(least), events.length), round(most) if math.isfinite(most) else None)
 
 
-_Times = npt.NDArray[np.float64]
-
-
-def _edge(at: int, times: _Times, errors: Sequence[ClockError], outermost: Callable[[_Times], Any]) -> tuple[float, float]:
+def _edge(at: int, times: Floats, errors: Sequence[ClockError], outermost: Callable[[Floats], Any]) -> tuple[float, float]:
     """The earliest and the latest that an edge of the run can be, of its reports' outermost times; one that the user chose is
     where it is."""
     if at != outermost(times):
         return at, at
-    widths: _Times = np.array([error.of_report for error in errors], dtype=np.float64)
+    widths: Floats = np.array([error.of_report for error in errors], dtype=np.float64)
     if len({error.group for error in errors}) > 1:
         widths += np.inf
     elif len({error.clock for error in errors}) > 1:
@@ -175,7 +170,7 @@ def _edge(at: int, times: _Times, errors: Sequence[ClockError], outermost: Calla
 def clock_warnings(events: RunEvents, bins: int, interval: LengthInterval) -> list[str]:
     """Where clocks are not known well enough for times of the run as a whole: a sentence each."""
     warnings = []
-    if interval.most is None or interval.most - interval.least > _LEAST_UNCERTAINTY * events.length:
+    if interval.most is None or interval.most - interval.least > LEAST_UNCERTAINTY * events.length:
         at_most = "nothing is known of the longest" if interval.most is None else f"at most {time(interval.most)}"
         warnings.append(
             f"the run takes {time(events.length)} as clocks are placed; they allow at least {time(interval.least)}, and "
@@ -202,20 +197,16 @@ class TaskClocks:
     to the clock, and those of two clocks also by the errors of both (`timeline.time_axis.clock_margin`). Between groups of
     clocks nothing is known.
 
-    Where nothing is known, tasks of one node have one clock and those of different nodes can't be compared.
-
     Times are `offset` ns before those that the errors of tasks are for."""
 
     def __init__(self, tasks: Sequence[TaskRows], offset: int = 0) -> None:
         self._offset = offset
-        # Numbers of known clocks and groups are not negative.
-        unknown = {node: -1 - place for place, node in enumerate(dict.fromkeys(task.node for task in tasks))}
-        errors = [task.clock or ClockError(unknown[task.node], group=unknown[task.node]) for task in tasks]
-        reports: dict[object, int] = {}
+        # Nothing is known of tasks of no report. Numbers of known clocks and groups are not negative.
+        errors = [task.clock or ClockError(-1 - place, group=-1 - place) for place, task in enumerate(tasks)]
         self._errors = {error.clock: error for error in errors}
         self._of_task = pl.DataFrame(
             {
-                REPORT: [reports.setdefault(task.node if task.clock is None else task.report, len(reports)) for task in tasks],
+                REPORT: [-1 - place if task.report is None else task.report for place, task in enumerate(tasks)],
                 CLOCK: [error.clock for error in errors],
                 GROUP: [error.group for error in errors],
                 OF_REPORT: [error.of_report for error in errors],

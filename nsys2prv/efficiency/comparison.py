@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 from itertools import chain, count, islice, product, takewhile
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -216,8 +216,7 @@ _COLUMNS = {
 """Columns of the table `run`: how many there are, their useful time, and the efficiency that is the root of their tree."""
 
 
-@dataclass(frozen=True)
-class ComparedBy:
+class ComparedBy(NamedTuple):
     """What runs are compared by: GPU or PROCESS; whether all have MPI calls; what can't be compared, in one sentence; whether
     useful times are those of the same work."""
 
@@ -340,7 +339,7 @@ def _metric_rows(results: Results) -> list[dict[str, Any]]:
 
 def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:
     """What the wall time of each run went to: each part that any run has, as the first run calls it that has it."""
-    rows = [(run, *astuple(part)) for run, result in results.items() for part in _wall_time_parts(result, basis, by)]
+    rows = [(run, *part) for run, result in results.items() for part in _wall_time_parts(result, basis, by)]
     parts = pl.DataFrame(rows, list(tables_of.WALL_TIME.schema.items())[:-1], orient="row")
     titles = parts.unique("part", keep="first", maintain_order=True)
     return (

@@ -11,20 +11,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency import run_events
 from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.run_events import (
-    COLLECTIONS,
-    LAUNCH_SCHEMA,
-    MESSAGE_SCHEMA,
-    MPI_COLLECTIVES,
-    Collection,
-    GpuSize,
-    RunEvents,
-    RunRows,
-    TaskRows,
-    base_types,
-)
+from nsys2prv.efficiency.run_events import Collection, GpuSize, RunEvents, RunRows, TaskRows, base_types
 from nsys2prv.errors import RunTooLarge
 from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
@@ -73,7 +63,7 @@ def read_events(
     """
     check_are_reports(arguments)
     room = memory.left(options.memory)
-    collections = tuple(collection for collection in COLLECTIONS if with_dependencies or not collection.optional)
+    collections = tuple(collection for collection in run_events.COLLECTIONS if with_dependencies or not collection.optional)
     with workers(options.workers, options.scheduler, options.memory, [folder]) as pool:
         # Rows, axis and numbers are those of the trace: all sources are surveyed.
         session = RunSession(arguments, SOURCES, options, folder, pool)
@@ -232,7 +222,7 @@ class EventColumns(Collected[_CollectionRows]):
             until = None if collection.samples else "end"
             sorts[collection.name] = ExternalSort(["start"], folder / collection.name, until=until)
         super().__init__(folder, sorts)
-        self.kinds_of_messages = (MPI,) if MPI_COLLECTIVES in collections else ()
+        self.kinds_of_messages = (MPI,) if run_events.MPI_COLLECTIVES in collections else ()
         self._collections = collections
 
     def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_CollectionRows]]:
@@ -264,14 +254,14 @@ def _launch_lines(launches: Launches, timeline: Shared[TimelinePlan]) -> Iterato
     first_rows = timeline.value.rows.first_of_stream
     for lines in launches.messages():
         on_first_rows = lines.with_columns(to_row=pl.Series(first_rows[lines["to_row"].to_numpy()]))
-        yield on_first_rows.select(pl.col(name).cast(dtype) for name, dtype in LAUNCH_SCHEMA.items())
+        yield on_first_rows.select(pl.col(name).cast(dtype) for name, dtype in run_events.LAUNCH_SCHEMA.items())
 
 
 def _messages(read: EventColumns, selection: TimeSelection) -> ExternalSort:
     """Messages between ranks whose ends were read."""
     messages = ExternalSort(["to_time"], read.folder / "paired-messages")
     for pairs in read.messages.messages(selection):
-        messages.add(pairs.select(pl.col(name).cast(dtype) for name, dtype in MESSAGE_SCHEMA.items()))
+        messages.add(pairs.select(pl.col(name).cast(dtype) for name, dtype in run_events.MESSAGE_SCHEMA.items()))
     return messages
 
 

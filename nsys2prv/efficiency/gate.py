@@ -30,8 +30,6 @@ RESULTS = {FAILS: GateFailed, NOT_DECIDABLE: GateNotDecidable, PASSES: None}
 
 Run = tuple[Mapping[str, Any], Mapping[str, Any]]
 """A row of the table `runs`, and the head of this run."""
-Interval = tuple[float, float, float]
-"""A number of a run, and the least and the most that it can be."""
 
 
 def check_conditions(conditions: Iterable[str]) -> None:
@@ -81,8 +79,8 @@ def _holds(number: float, sign: str, limit: float) -> bool:
     return number < limit if sign.startswith("<") else number > limit
 
 
-def _interval(metric: str, run: Run, first: Run) -> Interval | None:
-    """A number of a run, and what it can be as clocks are known; None where it has none."""
+def _interval(metric: str, run: Run, first: Run) -> tuple[float, float, float] | None:
+    """A number of a run, and the least and the most that it can be as clocks are known; None where it has none."""
     row, before, value = run[0], first[0], run[0][metric]
     if value is None or (metric in _OF_GPUS and metric not in EFFICIENCIES and not row["devices"]):
         return None

@@ -16,6 +16,7 @@ Numbers = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer[Any]]
 """Whole numbers in fewer bytes: they are cast before arithmetic that may leave their range."""
 Mask = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
 
 NONE = -1
 """A place of nothing."""
@@ -206,7 +207,7 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
     Parameters
     ----------
     intervals
-        In any order; they may overlap.
+        In any order; they may overlap. Those of the group NONE do not count.
     kind
         Kind of each (0, 1, ... below `kinds`); None: all are of kind 0.
 
@@ -214,9 +215,9 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
     >>> busy.where(busy.counts[0] > 0).end.tolist()
     [15, 30, 9]
     """
-    extended = intervals.end > intervals.begin
-    if not extended.all():
-        intervals, kind = intervals.only(extended), None if kind is None else kind[extended]
+    covers = (intervals.end > intervals.begin) & (intervals.group >= 0)
+    if not covers.all():
+        intervals, kind = intervals.only(covers), None if kind is None else kind[covers]
     rows, edge_bits = len(intervals), (kinds - 1).bit_length() + 1
     if not rows:
         return Segments(np.zeros(1, dtype=np.int64), _Code(1, 1, 0), (np.zeros(1, dtype=np.int8),) * kinds)
@@ -322,7 +323,7 @@ def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers
     Parameters
     ----------
     events
-        In any order; each has some length.
+        In any order; those without length, or of the group NONE, do not count.
     depth
         How many events of the group are open at each time.
 
@@ -330,8 +331,10 @@ def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers
     -------
     Places in `events`; NONE where none is open, or where it is not known because events overlap without being nested.
     """
-    if not len(events):
+    event = np.flatnonzero((events.end > events.begin) & (events.group >= 0))
+    if not len(event):
         return np.full(len(group), NONE, dtype=np.int64)
+    events = events.only(event)
     order = np.lexsort((-events.end, events.begin, events.group))
     ordered, depths = events.only(order), np.ones(len(order), dtype=np.int64)
     if depth.max(initial=0) > 1:
@@ -346,4 +349,4 @@ def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers
     key_of_time = group.astype(np.int64) * (most + 1) + np.minimum(depth.astype(np.int64), most)
     place = Moments.of(key[by_depth], ordered.begin[by_depth]).place(key_of_time, time)
     is_open = (depth > 0) & (place >= 0) & (ordered.end[by_depth][place] > time)
-    return np.where(is_open, order[by_depth][place], NONE)
+    return np.where(is_open, event[order[by_depth][place]], NONE)

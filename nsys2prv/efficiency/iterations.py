@@ -1,10 +1,7 @@
 """The iterations of a run: NVTX ranges that repeat, else the period of the sequence of what devices execute.
 
-docs/efficiency.md has the rules. For the period the stream of a task and device with most time in kernels is looked at: others,
-such as those of data loaders, run ahead of it and behind. Each operation that is executed some times over the time of the work
-is tried as a mark. Of nearly equal ones that with the shortest period counts, unless each segment of a longer one has equally
-many that are unlike: layers repeat inside of a step. If no mark holds much more than half, every n-th execution is tried: time
-steps may begin in turn with either direction."""
+docs/efficiency.md has the rules. Streams beside that with most time in kernels, such as those of data loaders, run ahead of it
+and behind. Layers repeat inside of a step, and time steps may begin in turn with either direction."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     if run.operations.is_empty() or not rows.devices_of_task:
         return RunIterations(none, None, reason="no device works")
     work = int(run.operations["start"].to_numpy().min()), int(run.operations["end"].to_numpy().max())
-    groups = pl.Series(np.where(rows.of_kind(STREAM), rows.task * len(rows.devices) + rows.device, -1), dtype=pl.Int32)
+    groups = pl.Series(np.where(rows.kind == STREAM, rows.task * len(rows.devices) + rows.device, -1), dtype=pl.Int32)
     operations = run.operations.select("start", "end", "row", "number", "value", group=pl.lit(groups).gather("row"))
     try:
         iterations, how = _by_ranges(run, operations, groups, requested) or (_by_period(run, operations), BY_KERNELS)
@@ -209,9 +206,6 @@ class _Period(NamedTuple):
 def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
     """Iterations (_SCHEMA) by the period of the work of each group."""
     works = _works(run, operations)
-    if not any(_tried(work) for work in works.values()):
-        times = _LEAST_ITERATIONS + 1
-        raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
     bounded = []
     # The first operation of each period, by its name and stride: what one group has counts for all that have it, too.
     begins: dict[tuple[int, int], tuple[int, int]] = {}
@@ -222,6 +216,9 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
             begins.setdefault((period.key, period.stride), begin)
             bounded.append(_bounded_by_period(work, group, period, *begin))
     if not bounded:
+        if not any(_tried(work) for work in works.values()):
+            times = _LEAST_ITERATIONS + 1
+            raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
         if all(work["key"].n_unique() == 1 for work in works.values()):
             raise _NoIterations("one kernel repeats alone")
         raise _NoIterations("the sequence of kernels, copies and collectives has no period")
@@ -242,7 +239,7 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
         end="end",
         key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
         group="group",
-        is_kernel=pl.Series(run.kind(number) == KERNEL),
+        is_kernel=pl.Series(run.kind_of_operations == KERNEL),
     ).filter(pl.col("group") >= 0)
     length = pl.col("end") - pl.col("start")
     idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
@@ -342,7 +339,7 @@ def _first_operation(work: pl.DataFrame, period: _Period) -> tuple[int, int]:
     like = period.marks[:-1][period.is_like]
     places = np.minimum(like[:, None] + np.arange(period.operations), len(key) - 1)
     # A name that most segments have at a place is the middle one of all there.
-    usual = np.sort(key[places], axis=0)[len(like) // 2]
+    usual = np.partition(key[places], len(like) // 2, axis=0)[len(like) // 2]
     is_usual = key[places] == usual
     waits = np.where(2 * is_usual.sum(axis=0) >= len(like), np.sum(np.sqrt(idle[places]) * is_usual, axis=0), -1)
     # Of equal times the first: where devices never wait, the mark itself.

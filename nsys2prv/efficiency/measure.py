@@ -14,7 +14,8 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, clock_tables, clo
 from nsys2prv.efficiency.closeups import closeup_tables
 from nsys2prv.efficiency.efficiency_options import ALL, STEADY, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
-from nsys2prv.efficiency.findings import NO_DEVICES, findings_of
+from nsys2prv.efficiency.findings.engine import findings_of
+from nsys2prv.efficiency.findings.rule import NO_DEVICES
 from nsys2prv.efficiency.graph.path import CriticalPath
 from nsys2prv.efficiency.iterations import find_iterations
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -122,7 +123,7 @@ def _tables(run: MeasuredRun, measurements: Sequence[Measurement]) -> dict[str, 
     events = run.events
     filled: dict[Table, TableRows] = dict(clock_tables(events.clocks, events.report_clocks))
     for measurement in measurements:
-        filled |= measurement.tables()
+        filled |= measurement.tables
     of_run = RUN.frame(filled[RUN]).row(0, named=True)
     path = run.measurements.get(CriticalPath)
     # Transfers of NCCL kernels that count as useful work are not lost.

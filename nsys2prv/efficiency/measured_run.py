@@ -12,27 +12,14 @@ from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency import host_states
+from nsys2prv.efficiency import host_states, run_events
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
-from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Numbers, Segments, segments
-from nsys2prv.efficiency.run_events import (
-    HOST,
-    HOST_CALLS,
-    LAUNCH_SCHEMA,
-    MESSAGE_SCHEMA,
-    NCCL_REGIONS,
-    OFF_CPU_TIMES,
-    ON_DEVICES,
-    ON_HOSTS,
-    OS_TYPES,
-    Collection,
-    RunEvents,
-)
+from nsys2prv.efficiency.intervals import NONE, Elapsed, Integers, Intervals, Mask, Numbers, Segments, segments
+from nsys2prv.efficiency.run_events import OFF_CPU_TIMES, OS_TYPES, Collection, RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
@@ -50,8 +37,6 @@ KINDS_OF_NUMBER = {
 }
 KERNEL_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind != MEMORY)
 """Event types of kernels, NCCL kernels and graphs."""
-NO_LAUNCH = -1
-"""Place of the launch of an operation whose launch is not known."""
 MASKS = 8
 """What runs on a device, as bits: 1 kernels, 2 NCCL kernels, 4 copies and memsets."""
 
@@ -100,12 +85,15 @@ class MeasuredRun:
         How far times of different tasks can be wrong against each other.
     measurements
         What meters measured, by its type; `measured` looks there.
+    window
+        Of a part of a recording (`in_window`): which one, and what is around it.
     """
+
+    window: MeasuredWindow
 
     def __init__(self, events: RunEvents, options: EfficiencyOptions | None = None) -> None:
         self.events = events
         self.options = options or EfficiencyOptions()
-        self._window: MeasuredWindow | None = None
         self._span = events.offset, events.offset + events.length
         self.clocks = TaskClocks(events.rows.tasks, events.offset)
         self.measurements: dict[type, object] = {}
@@ -120,12 +108,6 @@ class MeasuredRun:
         return measurement
 
     @property
-    def window(self) -> MeasuredWindow:
-        """The measured window, with what is around it."""
-        assert self._window is not None
-        return self._window
-
-    @property
     def recorded(self) -> MeasuredRun:
         """The whole recording, of which this is a window: times count from its own start."""
         return self._recorded or self
@@ -135,7 +117,7 @@ class MeasuredRun:
         (begin, end), events = window.span, self.events
         events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin)
         run = MeasuredRun(events, self.options)
-        run._recorded, run._window, run.callers = self, window, self.callers
+        run._recorded, run.window, run.callers = self, window, self.callers
         return run
 
     # -- events -------------------------------------------------------------------------------------
@@ -169,12 +151,12 @@ class MeasuredRun:
     @property
     def operations(self) -> pl.DataFrame:
         """What runs on devices: kernels, NCCL kernels, graphs, copies and memsets."""
-        return self.frame(ON_DEVICES)
+        return self.frame(run_events.ON_DEVICES)
 
     @property
     def calls(self) -> pl.DataFrame:
         """Calls of host threads: CUDA, MPI, operating system."""
-        return self.frame(ON_HOSTS)
+        return self.frame(run_events.ON_HOSTS)
 
     @cached_property
     def launches(self) -> pl.DataFrame:
@@ -185,40 +167,40 @@ class MeasuredRun:
             # Several meters may ask at the same time.
             vars(self._recorded).pop("launches", None)
             return lines
-        return in_content_order(_loaded(self.events.launches, LAUNCH_SCHEMA), ["to_time", "to_row"])
+        return in_content_order(_loaded(self.events.launches, run_events.LAUNCH_SCHEMA), ["to_time", "to_row"])
 
     @cached_property
     def messages(self) -> pl.DataFrame:
         """Messages between ranks that are received in the window, sorted by `to_time`: columns of MESSAGE_SCHEMA."""
         if self._recorded is not None:
             return self._lines(self._recorded.messages, ("time", "to_begin", "to_time"))
-        return _loaded(self.events.messages, MESSAGE_SCHEMA)
+        return _loaded(self.events.messages, run_events.MESSAGE_SCHEMA)
 
     def _lines(self, lines: pl.DataFrame, times: tuple[str, ...]) -> pl.DataFrame:
         inside = lines.filter(pl.col("to_time").is_between(*self._span))
         return inside.with_columns(pl.col(times) - self.events.offset) if self.events.offset else inside
 
     @cached_property
-    def launch_of(self) -> npt.NDArray[np.int32]:
-        """For each operation the place of its launch in `launches`, of several the earliest; NO_LAUNCH: there is none."""
+    def launch_of(self) -> Integers:
+        """For each operation the place of its launch in `launches`, of several the earliest; NONE: there is none."""
         launches, operations, rows = self.launches, self.operations, len(self.events.rows.names) + 1
         if launches.is_empty():
-            return np.full(operations.height, NO_LAUNCH, dtype=np.int32)
+            return np.full(operations.height, NONE, dtype=np.int32)
         to_key = launches["to_time"].to_numpy() * rows + launches["to_row"].to_numpy()
         key = operations["start"].to_numpy() * rows + operations["row"].to_numpy()
-        place: npt.NDArray[np.int32] = np.searchsorted(to_key, key).astype(np.int32)
+        place: Integers = np.searchsorted(to_key, key).astype(np.int32)
         is_launched = to_key[np.minimum(place, len(to_key) - 1)] == key
-        place[~is_launched] = NO_LAUNCH
+        place[~is_launched] = NONE
         return place
 
     @cached_property
-    def launcher_of(self) -> npt.NDArray[np.int32]:
+    def launcher_of(self) -> Integers:
         """For each operation the place in `callers` of the thread that launched it; -1: it is not known."""
-        # NO_LAUNCH is the last place.
+        # NONE is the last place.
         return np.append(self.place_of_caller[self.launches["row"].to_numpy()], -1)[self.launch_of].astype(np.int32)
 
     @cached_property
-    def first_launchers(self) -> npt.NDArray[np.int32]:
+    def first_launchers(self) -> Integers:
         """The same of the first launch on each device: pages that migrate have none."""
         launched = np.flatnonzero(self.launcher_of >= 0)[::-1]
         first = np.full(len(self.events.rows.devices), -1, dtype=np.int32)
@@ -234,7 +216,7 @@ class MeasuredRun:
         return (events["number"] == number) & events["value"].is_in(values)
 
     @cached_property
-    def moves_pages(self) -> npt.NDArray[np.bool_]:
+    def moves_pages(self) -> Mask:
         """Which operations move unified memory: they are on the row of a stream, but not in its order."""
         return self.is_named(self.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
 
@@ -254,22 +236,21 @@ class MeasuredRun:
     def on_threads(self) -> Segments:
         """What each calling host thread does (by its place in `callers`): one count for each of `host_states.STATES` but those
         in no call."""
-        calls, edges = self.calls, pl.col("row", "start", "end")
-        states = pl.Series("state", self.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()).view(np.uint8))
-        off_cpu = self.frame(OFF_CPU_TIMES).select(edges, pl.lit(host_states.OFF_CPU, pl.UInt8).alias("state"))
-        events = pl.concat([calls.select(edges, states), off_cpu, self._creations()])
+        edges, state = pl.col("row", "start", "end"), pl.Series(self.states_of_calls.view(np.uint8))
+        off_cpu = self.frame(OFF_CPU_TIMES).select(edges, state=pl.lit(host_states.OFF_CPU, pl.UInt8))
+        events = pl.concat([self.calls.select(edges, state=state), off_cpu, self._creations()])
         return _segments(events, self.place_of_caller, events["state"].to_numpy(), host_states.COMPUTING)
 
     @cached_property
     def callers(self) -> Numbers:
         """Rows of host threads, of tasks that use a GPU, that call CUDA or MPI at any time of the recording, in order. Of a run
         in which no task does: of all tasks, and where none calls, all host threads but those of the profiler."""
-        rows, row = self.events.rows, pl.col("row").filter(pl.col("number").is_in(HOST_CALLS))
+        rows, row = self.events.rows, pl.col("row").filter(pl.col("number").is_in(run_events.HOST_CALLS))
         calling: Numbers = self.calls.select(row.unique().sort().cast(pl.Int64)).to_series().to_numpy()
         if rows.devices:
             return calling[np.isin(rows.task[calling], list(rows.devices_of_task))]
         is_of_program = np.array([not name.startswith(row_names.OF_PROFILER) for name in rows.names], dtype=bool)
-        return calling if len(calling) else np.flatnonzero(rows.of_kind(HOST) & is_of_program)
+        return calling if len(calling) else np.flatnonzero((rows.kind == run_events.HOST) & is_of_program)
 
     @cached_property
     def place_of_caller(self) -> Numbers:
@@ -284,7 +265,7 @@ class MeasuredRun:
         return replace(self.on_threads, counts=self.on_threads.counts[FIRST_CALL:]).first_kind
 
     @cached_property
-    def is_scheduled(self) -> npt.NDArray[np.bool_]:
+    def is_scheduled(self) -> Mask:
         """Of which callers the scheduling was recorded: that of their tasks."""
         rows = self.events.rows
         tasks = rows.task[self.frame(OFF_CPU_TIMES)["row"].to_numpy()]
@@ -292,7 +273,7 @@ class MeasuredRun:
 
     def _creations(self) -> pl.DataFrame:
         """When threads create communicators and contexts: `row`, `start`, `end`, `state`."""
-        regions = self.frame(NCCL_REGIONS)
+        regions = self.frame(run_events.NCCL_REGIONS)
         named = regions.with_columns(self.events.named(regions["number"], regions["value"]).alias("name"))
         created = {COMMUNICATOR: host_states.creates_communicators(named), CONTEXT: self._creates_context()}
         return pl.concat(
@@ -302,7 +283,7 @@ class MeasuredRun:
     def _creates_context(self) -> pl.DataFrame:
         rows, calls = self.events.rows, self.calls
         # Where the window begins later, contexts may be there already.
-        is_from_start = self._window is None or self.events.offset <= self._window.program[0]
+        is_from_start = self._recorded is None or self.events.offset <= self.window.program[0]
         is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
         of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
         if not is_from_start or of_cuda.filter(is_long).is_empty():
@@ -327,7 +308,7 @@ class MeasuredRun:
             vars(self).pop(name, None)
 
     def _segments_of_operations(self, group_of_row: Numbers) -> Segments:
-        return _segments(self.operations, group_of_row, self.kind(self.operations["number"].to_numpy()), 3)
+        return _segments(self.operations, group_of_row, self.kind_of_operations, 3)
 
     # -- names and kinds ----------------------------------------------------------------------------
 
@@ -339,17 +320,27 @@ class MeasuredRun:
         """Names of tasks by their index."""
         return pl.lit(pl.Series([task.name for task in self.events.rows.tasks], dtype=pl.String)).gather(index)
 
-    def kind(self, numbers: Integers) -> Integers:
-        """Kind of activity of event types of devices (UInt8)."""
+    def names_of_threads(self, place: pl.Expr) -> dict[str, pl.Expr]:
+        """Names of the `task` and the `thread` of places in `callers`; null where these are below 0."""
+        rows, known = self.events.rows, pl.when(place >= 0).then(place)
+        threads = pl.Series([rows.names[row] for row in self.callers], dtype=pl.String)
+        task = self.task_names(pl.lit(pl.Series(rows.task[self.callers], dtype=pl.Int64)).gather(known))
+        return {"task": task, "thread": pl.lit(threads).gather(known)}
+
+    @cached_property
+    def kind_of_operations(self) -> Integers:
+        """Kind of activity of each operation (UInt8)."""
+        numbers = self.operations["number"].to_numpy()
         kinds = np.full(len(numbers), KERNEL, dtype=np.uint8)
         for number, kind in KINDS_OF_NUMBER.items():
             kinds[numbers == number] = kind
         return kinds
 
     @cached_property
-    def _categories(self) -> Mapping[int, Integers]:
-        """State of each value of CUDA calls, and of calls of the OS runtime, by the event type."""
-        states: dict[int, Integers] = {}
+    def states_of_calls(self) -> Integers:
+        """State of the thread in each of `calls`: a place in `host_states.STATES` (Int8)."""
+        numbers, values = (self.calls[name].to_numpy() for name in ("number", "value"))
+        states = np.full(len(numbers), FIRST_CALL + MPI, dtype=np.int8)
         for number in (event_types.CUDA_CALL, *OS_TYPES):
             names = self.events.names(number)
             # The last one is that of values without a name.
@@ -357,29 +348,20 @@ class MeasuredRun:
             of_texts = call_categories(texts) + FIRST_CALL if is_cuda else host_states.os_states(texts, number).to_numpy()
             of_values = np.full(max(names, default=0) + 2, of_texts[-1], dtype=np.int8)
             of_values[list(names)] = of_texts[:-1]
-            states[int(number)] = of_values
-        return states
-
-    def states_of_calls(self, numbers: Integers, values: Integers) -> Integers:
-        """State of threads in host calls by event type and value: a place in `host_states.STATES` (Int8)."""
-        states = np.full(len(numbers), FIRST_CALL + MPI, dtype=np.int8)
-        for number, of_values in self._categories.items():
             is_such = numbers == number
             value = values[is_such]
             states[is_such] = of_values[np.where((value >= 0) & (value < len(of_values)), value, -1)]
         return states
 
-    def category(self, numbers: Integers, values: Integers) -> Integers:
-        """Category of host calls by event type and value: a place in CAUSES."""
-        return np.minimum(self.states_of_calls(numbers, values) - FIRST_CALL, OS)
+    @property
+    def launches_work(self) -> Mask:
+        """Which of `calls` launch."""
+        launches: Mask = self.states_of_calls == FIRST_CALL + LAUNCH
+        return launches
 
 
 def _segments(events: pl.DataFrame, group_of_row: Numbers, kind: Integers, kinds: int) -> Segments:
-    group = group_of_row[events["row"].to_numpy()]
-    intervals, is_grouped = Intervals.of(group, events["start"].to_numpy(), events["end"].to_numpy()), group >= 0
-    if not is_grouped.all():
-        intervals, kind = intervals.only(is_grouped), kind[is_grouped]
-    return segments(intervals, kind, kinds)
+    return segments(Intervals.of(group_of_row[events["row"].to_numpy()], events["start"], events["end"]), kind, kinds)
 
 
 def _loaded(rows: ExternalSort | None, schema: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -18,28 +18,13 @@ _LONG_RUN = 1_000_000
 """Operations of devices from which memory counts more than time."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What a meter measured: rows of its tables, and what other meters and findings ask for by its type."""
+    """What a meter measured: its `tables` (those without rows may be absent), in `warnings` what is missing or inexact, in one
+    phrase each, and in subclasses what other meters and findings ask for by the type."""
 
-    def tables(self) -> Filled:
-        """Its tables; those without rows may be absent."""
-        return {}
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What is missing or inexact, in one phrase each."""
-        return ()
-
-
-@dataclass(frozen=True)
-class MeasuredTables(Measurement):
-    """A measurement of which nobody asks for more than its tables."""
-
-    filled: Filled
-
-    def tables(self) -> Filled:
-        """Its tables."""
-        return self.filled
+    tables: Filled = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
 
 Measure = Callable[[MeasuredRun], Any]

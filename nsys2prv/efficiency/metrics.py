@@ -1,21 +1,19 @@
 """The efficiency model: measured times, and one entry per efficiency from which every output follows.
 
-Symbols in formulas: E is the length of the window and n the number of physical GPUs. Of a device, U is useful time, C
-communication outside U, and A = U + C. Of a host thread of a process that uses a GPU, G is the time in CUDA calls, M that in
-MPI calls outside G, and U the rest of E; M of a process is that of its thread that is in MPI longest.
-
-Names and hierarchy follow the POP metrics (https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency is the product
-of its factors. One without a meaning, such as the balance of devices without useful work, is None."""
+docs/efficiency.md ("Devices", "Hosts") has the symbols of formulas. Names and hierarchy follow the POP metrics
+(https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency is the product of its factors. One without a meaning, such
+as the balance of devices without useful work, is None."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from nsys2prv.efficiency.result_tables import NCCL_POLICY, Column, Table
+from nsys2prv.vocabulary.wording import listed
 
 HAS_MPI, HAS_GPUS, HAS_SCHEDULING = "MPI", "GPUs", "scheduling of threads"
 """What a run can use: without them some efficiencies are absent, not 100 %."""
@@ -36,7 +34,7 @@ class Efficiency:
     product_of
         Efficiencies beside it whose product it is: it divides their loss in another way, and is no factor of its parent.
     formula
-        How it is computed, in the symbols of this module.
+        How it is computed, in these symbols.
     parts
         Numerator and denominator of the formula, from the columns of the times; `mean_window_ns` is E, the mean over threads.
     reads_as
@@ -116,13 +114,9 @@ class EfficiencyTree:
 
     def _column(self, efficiency: Efficiency) -> Column:
         products = (efficiency.product_of, self.factors(efficiency))
-        product = "".join(f"; the product of {_listed(names)}" for names in products if names)
+        product = "".join(f"; the product of {listed(map('`{}`'.format, names))}" for names in products if names)
         without = f"; null without {efficiency.null_without}" if efficiency.null_without else ""
         return Column.share(efficiency.name, efficiency.formula + product + without)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(f'`{name}`' for name in names[:-1])} and `{names[-1]}`"
 
 
 _REPLAY = (

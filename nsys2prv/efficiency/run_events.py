@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
+from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.sources.cuda import device_memory, kernels, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
@@ -23,12 +23,11 @@ from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
 
-HOST, STREAM, METRICS, OTHER = "host", "stream", "metrics", "other"
-"""Kinds of rows: host threads, CUDA streams, GPUs as a whole, and parts of nodes."""
+HOST, STREAM, OTHER = "host", "stream", "other"
+"""Kinds of rows: host threads, CUDA streams, and what belongs to GPUs or nodes as a whole."""
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """A physical GPU: its node, its number there, and how both are written together."""
 
     node: str
@@ -92,27 +91,23 @@ class RunRows:
         self.tasks = tuple(tasks)
         self.names = tuple(name for task in tasks for name in task.rows)
         of_rows = [(task, _kind(task, name)) for task in tasks for name in task.rows]
-        self.kind = tuple(kind for _, (kind, _) in of_rows)
+        self.kind = np.array([kind for _, (kind, _) in of_rows], dtype=str)
         order = {node: place for place, node in enumerate(dict.fromkeys(task.node for task in tasks))}
         used = {device for task, (_, device) in of_rows if device is not None and not task.is_node}
         sampled = {device for _, (_, device) in of_rows if device is not None}
         self.devices = tuple(sorted(used, key=lambda device: (order.get(device.node, len(order)), device.node, device.number)))
         self.sampled_only = tuple(sorted(sampled - used, key=lambda device: (device.node, device.number)))
         index: dict[Device | None, int] = {device: place for place, device in enumerate(self.devices)}
-        self.device: npt.NDArray[np.int64] = np.array([index.get(device, -1) for _, (_, device) in of_rows], dtype=np.int64)
-        self.task: npt.NDArray[np.int64] = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
+        self.device: Numbers = np.array([index.get(device, -1) for _, (_, device) in of_rows], dtype=np.int64)
+        self.task: Numbers = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
 
     def located(self, frame: pl.DataFrame) -> pl.DataFrame:
         """A frame with a column `row`, with the columns `task` and `device` (-1: none) of each row."""
         row = frame["row"].to_numpy()
         return frame.with_columns(task=pl.Series(self.task[row]), device=pl.Series(self.device[row]))
 
-    def of_kind(self, kind: str) -> npt.NDArray[np.bool_]:
-        """Which rows are of a kind."""
-        return np.array([of_row == kind for of_row in self.kind], dtype=bool)
-
     @cached_property
-    def first_of_stream(self) -> npt.NDArray[np.int64]:
+    def first_of_stream(self) -> Numbers:
         """For each row the first one of its stream; see `row_names.first_rows_of_streams`."""
         return np.array(row_names.first_rows_of_streams(task.rows for task in self.tasks), dtype=np.int64)
 
@@ -126,8 +121,8 @@ class RunRows:
         """Tasks that have streams on each device."""
         return self._on_streams(self.device, self.task)
 
-    def _on_streams(self, keys: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> Mapping[int, tuple[int, ...]]:
-        is_stream = self.of_kind(STREAM)
+    def _on_streams(self, keys: Numbers, values: Numbers) -> Mapping[int, tuple[int, ...]]:
+        is_stream = self.kind == STREAM
         pairs = sorted(set(zip(keys[is_stream].tolist(), values[is_stream].tolist(), strict=True)))
         return {key: tuple(value for _, value in group) for key, group in itertools.groupby(pairs, lambda pair: pair[0])}
 
@@ -136,7 +131,7 @@ def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
     if stream := row_names.parse_stream_name(name):
         return STREAM, Device(task.node, stream.device)
     if (device := row_names.device_of_metrics(name)) is not None:
-        return METRICS, Device(task.node, device)
+        return OTHER, Device(task.node, device)
     return (OTHER if task.is_node else HOST), None
 
 
@@ -154,8 +149,6 @@ class Collection:
         Columns beside `start`, `end`, `row`, `number`, `value`: the event types that fill them, the first that is there.
     samples
         There is no `end`.
-    on
-        Kind of rows that samples are on; METRICS, STREAM or HOST.
     optional
         It is read only when what waits for what is requested.
     narrow
@@ -168,7 +161,6 @@ class Collection:
     types: tuple[int, ...]
     attributes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     samples: bool = False
-    on: str = METRICS
     optional: bool = False
     narrow: Mapping[str, type[pl.DataType]] = field(default_factory=dict)
     computed: Mapping[str, pl.Expr] = field(default_factory=dict)
@@ -252,7 +244,6 @@ FUNCTION_SAMPLES = Collection(
     (cpu_samples.CPU_SAMPLE,),
     {"function": (call_chains.SAMPLED_FUNCTION,), "module": (call_chains.SAMPLED_MODULE,)},
     samples=True,
-    on=HOST,
 )
 """CPU samples of threads: the innermost function and its module (null: no call chain was recorded)."""
 WAITS = Collection(
@@ -267,14 +258,13 @@ WAITS = Collection(
     },
     optional=True,
 )
-"""Waits of CUDA on the threads that called (on METRICS rows where the call is not known): what kind (`value`), and ids: of the
+"""Waits of CUDA on the threads that called (on rows of GPUs where the call is not known): what kind (`value`), and ids: of the
 stream and the context, of the CUDA event and of the record of it, and of the device + 1, as the process counts devices."""
 RECORDS = Collection(
     "records",
     (synchronization.CUDA_EVENT_RECORD,),
     {"sync": (synchronization.RECORD_SYNC_ID,), "since_call": (synchronization.SINCE_RECORD_CALL,)},
     samples=True,
-    on=STREAM,
     optional=True,
 )
 """Records of CUDA events (`value`) on their streams: `sync`, the number of the record, and how long ago the host called, ns

@@ -15,18 +15,10 @@ from nsys2prv.efficiency.findings.memory import device_copies
 from nsys2prv.efficiency.graph import path
 from nsys2prv.efficiency.graph.cuda_waits import blocked_calls, event_edges
 from nsys2prv.efficiency.meter import Meter
-from nsys2prv.efficiency.meters import (
-    absent_tables,
-    calls,
-    gaps,
-    kernel_stats,
-    memory_in_use,
-    nccl_stats,
-    regions,
-    run_totals,
-    sampled_metrics,
-)
+from nsys2prv.efficiency.meters import calls, kernel_stats, memory_in_use, nccl_stats, regions, run_totals, sampled_metrics
+from nsys2prv.efficiency.meters.absent_tables import TABLES as ABSENT_TABLES
 from nsys2prv.efficiency.meters.absent_time import measure_absent_time
+from nsys2prv.efficiency.meters.gaps import GAPS, LONGEST_GAPS
 from nsys2prv.efficiency.meters.late_processes import late_processes
 from nsys2prv.efficiency.meters.nccl_exposure import NCCL_EXPOSURE, measure_nccl_exposure
 from nsys2prv.efficiency.meters.recording_checks import device_clocks, lost_work
@@ -51,7 +43,7 @@ METERS: tuple[Meter, ...] = (
     ),
     Meter(nccl_stats.measure_nccl, (), nccl_stats.TABLES),
     Meter(run_totals.kernel_overlap, (), (run_totals.OVERLAP_SUMMARY, run_totals.OVERLAP), of_devices=True),
-    Meter(measure_absent_time, (nccl_stats.measure_nccl, event_edges), absent_tables.TABLES, of_devices=True, takes_long=True),
+    Meter(measure_absent_time, (nccl_stats.measure_nccl, event_edges), ABSENT_TABLES, of_devices=True, takes_long=True),
     Meter(
         path.critical_path,
         (nccl_stats.measure_nccl, event_edges, blocked_calls, device_clocks),
@@ -60,7 +52,7 @@ METERS: tuple[Meter, ...] = (
         takes_long=True,
         is_large=True,
     ),
-    Meter(gaps_by_rule, (), (gaps.GAPS, gaps.LONGEST_GAPS), of_devices=True),
+    Meter(gaps_by_rule, (), (GAPS, LONGEST_GAPS), of_devices=True),
     Meter(calls.host_calls, (), (calls.CUDA_CALLS, calls.MPI_CALLS, calls.OS_CALLS)),
     Meter(calls.memory_operations, (), (calls.MEMORY_OPERATIONS,), of_devices=True),
     Meter(memory_in_use.memory_in_use, (run_totals.time_bins,), memory_in_use.TABLES, of_devices=True),

@@ -6,11 +6,11 @@ The page, the console and notebooks show these in this order. All of it follows 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
+from nsys2prv.efficiency.clock_accuracy import LEAST_UNCERTAINTY
 from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY, NcclPolicy
 from nsys2prv.efficiency.findings.engine import BY_REPLAY
 from nsys2prv.efficiency.meters import absent_tables as parts
@@ -27,8 +27,6 @@ GOOD, FAIR, POOR = "good", "fair", "poor"
 GOOD_FROM, FAIR_FROM = 0.8, 0.5
 _LEAST_PART = 0.005
 """Least share of the wall time that has a part of the bar."""
-_TELLING = 0.01
-"""Least part of the length by which clocks must leave it open to be named."""
 _SAMPLED = (("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"), ("sm_active", "SM activity", r"(?i)^sms? active"))
 """Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
 _COMPUTING = (
@@ -44,8 +42,7 @@ _Spent = tuple[str, str, str, float]
 """Name, title, group and time of a part of the wall time."""
 
 
-@dataclass(frozen=True)
-class BarPart:
+class BarPart(NamedTuple):
     """A part of the wall time: its name for programs (`compute`, `late_rank`, `other`, ...) and its title for people.
 
     Its `group` is `compute`, `other`, or one of `absent_tables`: like parts have like colours. `value` is its time, ns, as a
@@ -58,8 +55,7 @@ class BarPart:
     share: float
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(NamedTuple):
     """One of the four numbers, with its name for programs and its title for people.
 
     `value` is 0 to 1, or None where it is not known; `level` is GOOD, FAIR or POOR, or None where it is not known, or no level
@@ -72,8 +68,7 @@ class Tile:
     note: str
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What matters first: how much of the wall time was computed, in which window, what costs most of all findings, and the
     largest loss, in one sentence; the wall time by cause, in the order in which it is read (shares add up to 1; empty where
     nothing was measured); and four numbers."""
@@ -162,7 +157,7 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
         ("os", "OS calls", parts.STARVED, os),
     )
     total = sum(value for *_, value in spent)
-    return tuple(replace(part, value=part.value / run["threads"]) for part in _bar(spent, total)) if total else ()
+    return tuple(part._replace(value=part.value / run["threads"]) for part in _bar(spent, total)) if total else ()
 
 
 def _has_mpi(run: Mapping[str, Any]) -> bool:
@@ -214,7 +209,7 @@ def _first_finding(findings: pl.DataFrame) -> str:
 def _clocks_allow(head: Mapping[str, Any]) -> str:
     """Where clocks leave the length open: what they allow."""
     least, most, length = *(head["length_interval"][name] for name in ("least_ns", "most_ns")), head["window"]["length_ns"]
-    if most is not None and most - least <= _TELLING * length:
+    if most is not None and most - least <= LEAST_UNCERTAINTY * length:
         return ""
     return f"; clocks allow {time(least)} to {'more' if most is None else time(most)}"
 
@@ -235,7 +230,7 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
         Tile("load_balance", "Load balance", balance, level(balance), of_balance),
         _sampled(tables["sampled_bins"]),
     )
-    return tiles if devices.height else tuple(replace(tile, note="no work of GPUs was recorded") for tile in tiles)
+    return tiles if devices.height else tuple(tile._replace(note="no work of GPUs was recorded") for tile in tiles)
 
 
 def _largest_call(calls: pl.DataFrame) -> Tile:

@@ -13,7 +13,7 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
-from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, replay_bounds
+from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, UncertainRun
 from nsys2prv.efficiency.graph.replay import Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
 from nsys2prv.efficiency.intervals import Numbers
@@ -196,11 +196,11 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         events = built.context.events
         interval = interval.of_part(events.length, recorded)
         if options.changes:
-            replayed, parts = _replayed(built, window.iterations, interval, options)
+            replayed, parts = _replayed(UncertainRun(built), window.iterations, interval, options)
             of_parts = {LENGTHS: parts.drop_nulls("part"), ITERATIONS: parts.drop_nulls("iteration")}
             tables = {**of_parts, **_path_tables(built, replayed)}
         else:
-            tables = {SCENARIOS: _scenarios(built, window.iterations, interval)}
+            tables = {SCENARIOS: _scenarios(UncertainRun(built), window.iterations, interval)}
     frames, pages = frames_by_name(tables, TABLES), [PAGES_ALONE] if built.context.moves_pages.any() else []
     head = {
         "format": FORMAT,
@@ -216,10 +216,11 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
 
 
 def _replayed(
-    built: BuiltGraph, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
+    uncertain: UncertainRun, iterations: RunIterations, interval: LengthInterval, options: WhatIfOptions
 ) -> tuple[Replay, pl.DataFrame]:
     """A run with changes: its replay, and columns of the tables LENGTHS and ITERATIONS of its parts and iterations."""
-    bounds, parts = _bounds(built, options), _parts(built.context.events, iterations)
+    built, bounds = uncertain.built, _bounds(uncertain, options)
+    parts = _parts(built.context.events, iterations)
     limits = [_lengths(built, parts, bound) for bound in (bounds.replayed, bounds.least, bounds.most) if bound is not None]
     least, most = np.min(limits, axis=0), np.max(limits, axis=0)
     if not bounds.replayed.growth:
@@ -247,21 +248,21 @@ def _replayed(
     )
 
 
-def _scenarios(built: BuiltGraph, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
+def _scenarios(uncertain: UncertainRun, iterations: RunIterations, interval: LengthInterval) -> pl.DataFrame:
     """Columns of the table SCENARIOS: the length of the run in each; what fits nothing of it has the reason alone."""
     rows = []
     for options in STANDARD:
         try:
-            row = _replayed(built, iterations, interval, options)[1].row(0, named=True)
+            row = _replayed(uncertain, iterations, interval, options)[1].row(0, named=True)
         except UsageError as error:
-            row = {"measured_ns": built.context.events.length, "reason": str(error)}
+            row = {"measured_ns": uncertain.built.context.events.length, "reason": str(error)}
         rows.append({**row, "scenario": " ".join(options.changes)})
     return SCENARIOS.frame(rows)
 
 
-def _bounds(built: BuiltGraph, options: WhatIfOptions) -> ReplayBounds:
+def _bounds(uncertain: UncertainRun, options: WhatIfOptions) -> ReplayBounds:
     """The replay with options and its bounds; what compares ranks needs all of them."""
-    steps, ranks = [], [int(rank.partition("=")[0]) for rank in options.rank]
+    built, steps, ranks = uncertain.built, [], [int(rank.partition("=")[0]) for rank in options.rank]
     if options.scale:
         steps.append(changes.scaled_work(built, options.scale))
     if ranks:
@@ -280,7 +281,7 @@ def _bounds(built: BuiltGraph, options: WhatIfOptions) -> ReplayBounds:
         unknown = [NOT_TYPICAL]
     elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         unknown = [NO_TRANSFERS]
-    return replay_bounds(built, steps, has_producers=options.data_loading is None, unknown=unknown)
+    return uncertain.bounds(steps, has_producers=options.data_loading is None, unknown=unknown)
 
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import CHOSEN
+from nsys2prv.efficiency.intervals import Floats, Numbers
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
@@ -31,8 +31,6 @@ START_UP_CALLS, SHUT_DOWN_CALLS = r"^MPI_Init(_thread)?$", r"^MPI_Finalize$"
 
 Span = tuple[int, int]
 """Begin and end, ns from the start of the trace."""
-Lengths = npt.NDArray[np.int64] | npt.NDArray[np.float64]
-"""Lengths of iterations in their order, ns."""
 ITERATION_SCHEMA = dict.fromkeys(("number", "task", "device", "begin", "end"), pl.Int64)
 """Columns of iterations: `number` from 0, the same on all devices; places of the task and the device in `RunEvents.rows`;
 `begin` and `end` in ns from the start of the trace. An iteration begins with the first work on its device, and ends where the
@@ -143,7 +141,7 @@ class MeasuredWindow:
         ]
 
 
-def iteration_kinds(usual: Lengths, longest: Lengths) -> pl.Series:
+def iteration_kinds(usual: Numbers | Floats, longest: Numbers | Floats) -> pl.Series:
     """Kinds of iterations by their lengths: WARM_UP, SLOW, or null.
 
     The first ones are warm-up as long as their lengths are unusual, but no more than a quarter. Others are slow where they take
@@ -168,7 +166,7 @@ def iteration_kinds(usual: Lengths, longest: Lengths) -> pl.Series:
     return pl.Series(kinds, dtype=pl.String)
 
 
-def _unusual_lengths(lengths: Lengths) -> tuple[float, float]:
+def _unusual_lengths(lengths: Numbers | Floats) -> tuple[float, float]:
     """Lengths that are not shorter, and not longer, than usual."""
     median = float(np.median(lengths))
     deviation = _DEVIATIONS * float(np.median(np.abs(lengths - median)))

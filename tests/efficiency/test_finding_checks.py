@@ -9,7 +9,7 @@ from polars.testing import assert_frame_equal
 from support.measured import MS, NCCL, US, check, finding, measured
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.findings import RULES
+from nsys2prv.efficiency.findings.engine import RULES
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, over_parts, summed, with_top
 from nsys2prv.efficiency.findings.rule import FindingRule
 

@@ -12,8 +12,8 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, truth, write_reports
 from nsys2prv.demo.run_demo import cluster_of_demo
-from nsys2prv.efficiency.findings import GENERAL_THRESHOLDS, RULES
-from nsys2prv.efficiency.findings.engine import DEVICE_BOUND
+from nsys2prv.efficiency.findings.engine import DEVICE_BOUND, RULES
+from nsys2prv.efficiency.findings.rule import GENERAL_THRESHOLDS
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.paraver.views.view_table import read_view_table
 

@@ -9,7 +9,7 @@ from support.measured import MS
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
-from nsys2prv.efficiency.findings import HOST_RULES, RULES
+from nsys2prv.efficiency.findings.engine import HOST_RULES, RULES
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict

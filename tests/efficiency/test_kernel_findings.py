@@ -10,7 +10,8 @@ from support.measured import MS, NCCL, US, check, finding, measured
 from support.report_builder import ReportBuilder
 from support.spans import union_length
 
-from nsys2prv.efficiency.findings import RULES, engine
+from nsys2prv.efficiency.findings import engine
+from nsys2prv.efficiency.findings.engine import RULES
 from nsys2prv.efficiency.findings.finding import Losses, Threshold
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.results import EfficiencyResult

@@ -1,7 +1,6 @@
 """Rules about NCCL: communication that is exposed, starved or blocks, kernels that are slower beside it, and stragglers.
 
-The rank that is in a collective for the shortest time waits least: its duration is the transfer, and what others take longer is
-waiting. Durations are of one clock each, so that errors of clocks don't matter."""
+docs/efficiency.md ("NCCL") says what of the time in a collective is transfer, and what is waiting."""
 
 from __future__ import annotations
 
@@ -14,15 +13,9 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, part_of
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, part_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.graph.changes import (
-    no_late_ranks,
-    scaled_kernels,
-    without_collectives,
-    without_gaps,
-    without_transfers,
-)
+from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Intervals, segments, time_where
@@ -46,11 +39,11 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
         "least part of the time of NCCL kernels, without waits, that is exposed", 0.3,
         "the last bucket of a step is always exposed",
     )  # fmt: skip
-    fewest_kernels = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
-    least = least_share(0.05, "less is the normal end of a step")
-    counts = (pl.col("events") >= fewest_kernels.value) | (pl.col("cost") >= rule.LARGE_SHARE.value * pl.col("active"))
-    condition = (pl.col("cost") >= exposed_part.value * pl.col("length")) & counts
-    at_most = True
+    fewest = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
+    occurrences = "events"
+    least = Threshold.least_share(0.05, "less is the normal end of a step")
+    condition = pl.col("cost") >= exposed_part.value * pl.col("length")
+    or_large = at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
         """Of NCCL kernels without their `waits` for the last rank; with the sums `length`, their duration, `of_last`, what of
@@ -90,7 +83,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Collectives take no time once all ranks are there."""
-        return without_transfers(built, finding.losses.indices)
+        return changes.without_transfers(built, finding.losses.indices)
 
 
 class _OfCollectives(FindingRule):
@@ -130,7 +123,7 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
     starved_part = Threshold(
         "least part of the time in which NCCL kernels run and nothing computes", 0.3, "else the kernels do wait for them"
     )
-    least = least_share(0.02, "less is not worth a change of the program")
+    least = Threshold.least_share(0.02, "less is not worth a change of the program")
     condition = pl.col("cost") >= starved_part.value * pl.col("exposed")
     lost = "nothing is launched beside it"
 
@@ -145,7 +138,7 @@ class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communicat
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Launching threads take no time while devices are starved."""
-        return without_gaps(built, finding.losses.of_devices(evidence.run.measured(AbsentTime).starved_beside_nccl))
+        return changes.without_gaps(built, finding.losses.of_devices(evidence.run.measured(AbsentTime).starved_beside_nccl))
 
 
 class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
@@ -161,7 +154,7 @@ class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """These collectives take no time once all ranks are there."""
         kernels = finding.losses.of_devices(self.events(evidence)).select("end", begin="start", group="row")
-        return without_collectives(built, kernels)
+        return changes.without_collectives(built, kernels)
 
 
 # -- kernels that are slower beside NCCL kernels --------------------------------------------------
@@ -243,7 +236,7 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
         "least part of the executions, alone and beside, on their side of the middle (geometric mean of the means)", 0.9,
         "only then NCCL kernels explain the durations, and not the work",
     )  # fmt: skip
-    least = least_share(0.01, "less is not worth a look")
+    least = Threshold.least_share(0.01, "less is not worth a look")
 
     def losses(self, evidence: Evidence) -> Losses:
         return evidence.run.measured(NcclContention).losses
@@ -275,7 +268,7 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
             .join(lost, on="device", how="inner")
         )
         factor = 1 - pl.col("lost") / pl.col("total").sum().over("device")
-        return scaled_kernels(built, kernels.with_columns(factor=factor))
+        return changes.scaled_kernels(built, kernels.with_columns(factor=factor))
 
 
 # -- stragglers: in most collectives the same rank arrives last, and what makes it late -------------
@@ -364,7 +357,7 @@ def _causes(late: Late, waits: pl.DataFrame, evidence: Evidence) -> Iterator[_Ca
 class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS)):
     fewest = Threshold("fewest collectives in which it is last", 10, "fewer are chance", "")
     last_part = Threshold("least part of the collectives of its communicator in which it is last", 0.5, "else it is another")
-    least = least_share(0.02, "less is the normal spread of ranks", ", of the active time of all")
+    least = Threshold.least_share(0.02, "less is the normal spread of ranks", ", of the active time of all")
     cause_part = Threshold(
         "least part of the loss that its cause must reach, against the median of the other ranks", 0.3,
         "else nothing explains it alone",
@@ -427,4 +420,4 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         if len(built.graph.moments) > _MOST_MOMENTS:
             return None
         tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
-        return no_late_ranks(built, [], tasks=tasks)
+        return changes.no_late_ranks(built, [], tasks=tasks)

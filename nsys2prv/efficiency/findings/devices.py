@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold, least_share
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.replay import Step
@@ -110,7 +110,7 @@ class _Differing(FindingRule):
         "least part of the time in kernels that are slower there", 0.75, "else single kernels have other work there"
     )
     comparable = Threshold("least part of the kernel time that can be compared", 0.5, "else the devices do different things")
-    least = least_share(0.02, "less is within the spread of GPUs", ", of the active time of all")
+    least = Threshold.least_share(0.02, "less is within the spread of GPUs", ", of the active time of all")
     is_slow: bool
     """Whether the device makes its kernels longer, and not their work."""
 
@@ -177,7 +177,7 @@ class UnequalWork(_Differing, kind="unequal-work"):
 
 
 class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
-    least = least_share(
+    least = Threshold.least_share(
         0.05, "a load balance above 95 % is good", ", of n x the active time of all, beside what slow devices explain"
     )
 
@@ -238,7 +238,7 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
         "GPUs give up some percent under load", "",
     )  # fmt: skip
     fewest = Threshold("fewest bins with such a clock", 3, "a single one may be an odd sample", "")
-    least = least_share(0.01, "less is not worth a look")
+    least = Threshold.least_share(0.01, "less is not worth a look")
 
     def judge(self, evidence: Evidence) -> Finding | None:
         # Not the median: a clock can be low in more than half of the run.
@@ -280,7 +280,7 @@ _FAMILIES = r"(?i)gemm|gemv|matmul|attention|convolution|\bconv"
 class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_ACTIVE,)):
     largest_use = Threshold("largest mean activity of tensor cores in such kernels", 0.05, "kernels that use them reach more")
     fewest_samples = Threshold("fewest samples in such kernels on a device", 20, "means of fewer are chance", "")
-    least = least_share(0.05, "less is not worth another precision")
+    least = Threshold.least_share(0.05, "less is not worth another precision")
 
     def judge(self, evidence: Evidence) -> Finding | None:
         metric = pl.col("metric")
@@ -360,7 +360,7 @@ class _KernelRule(FindingRule, texts="kernel-rule"):
 
 
 class LayoutChanges(_KernelRule, kind="layout-changes"):
-    least = least_share(0.05, "some conversions are in every model")
+    least = Threshold.least_share(0.05, "some conversions are in every model")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)")
@@ -371,7 +371,7 @@ class FullPrecision(_KernelRule, kind="full-precision"):
     tensor_part = Threshold(
         "least part of the time of all these kernels in TF32 or half precision", 0.1, "else the program does not mean to use it"
     )
-    least = least_share(0.05, "less is not worth another precision")
+    least = Threshold.least_share(0.05, "less is not worth another precision")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         on_tensor_cores, full = (_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)") for of in (_OF_TENSOR_CORES, "fp32"))
@@ -384,7 +384,7 @@ class FullPrecision(_KernelRule, kind="full-precision"):
 
 class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
     fewest = Threshold("fewest such kernels on a device, but the longest of each chain", 100, "fewer are chance", "")
-    least = least_share(0.05, "some neighbours are in every program")
+    least = Threshold.least_share(0.05, "some neighbours are in every program")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         values = _values(evidence, "^Element-wise", "(?i)multi_tensor")
@@ -401,7 +401,7 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
 class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
-    least = least_share(0.05, "less is not worth another kernel")
+    least = Threshold.least_share(0.05, "less is not worth another kernel")
     names_sizes = True
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
@@ -418,7 +418,7 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
 
 class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL_GPUS)):
     fewest = Threshold("fewest such kernels on a device", 10, "fewer are chance", "")
-    least = least_share(0.1, "some are in every program, and less can't be avoided")
+    least = Threshold.least_share(0.1, "some are in every program, and less can't be avoided")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         (size,) = evidence.run.events.gpu_sizes

@@ -1,9 +1,7 @@
 """All rules over a run that is measured: their findings, and by how much the run would be shorter without each of them.
 
-Where the graph of the run is known, it is replayed without a finding, or the critical path bounds what can be won: time that
-the path does not spend on the devices and host threads of a finding can't be won back there. Else it is known from device time
-alone: a graph without launches joins nothing, one of several processes without collectives and messages neither, and one whose
-critical path is in threads that only wait (for what is not known) says that nothing can be won."""
+docs/efficiency.md ("Findings") says how that is known. A graph whose critical path is in threads that only wait, for what is
+not known, would say that nothing can be won: it is not asked."""
 
 from __future__ import annotations
 
@@ -201,7 +199,7 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
 
 def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Evidence) -> Mapping[str, Any]:
     rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
-    shown = worst["rows"] or np.flatnonzero(rows.of_kind(STREAM) & (rows.device == worst["device"])).tolist()
+    shown = worst["rows"] or np.flatnonzero((rows.kind == STREAM) & (rows.device == worst["device"])).tolist()
     return {
         "title": f"{rule.title}, {_who(losses, evidence)}",
         "seen": finding.text,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 from polars import selectors
 
-from nsys2prv.efficiency.intervals import Intervals, segments
+from nsys2prv.efficiency.intervals import NONE, Intervals, segments
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.errors import counted
 from nsys2prv.execution.row_order import rows_in_order
@@ -22,8 +22,6 @@ PARTS = 100
 """Parts of equal length that the run is cut into, to see whether something recurs and where it costs most."""
 SHARE = "0 to 1"
 """Unit of shares."""
-NONE = -1
-"""No row, or no thread."""
 _OCCURRENCE = ("cost", "begin", "end", "row", "thread")
 _OF_PARTS = ["device", "part", "count", "cost"]
 _TOP = [f"top_{name}" for name in _OCCURRENCE]
@@ -31,8 +29,7 @@ Worst = Literal["part", "occurrence"]
 """Where to look: the part of the run with the highest cost, or the most costly occurrence."""
 
 
-@dataclass(frozen=True)
-class Threshold:
+class Threshold(NamedTuple):
     """A number that a rule compares with: what is compared, the value, why it is this, and its unit (ns, bytes, "0 to 1", or
     none). A share is one of the active time of a device, from its first to its last activity, unless `what` says otherwise."""
 
@@ -41,14 +38,13 @@ class Threshold:
     reason: str
     unit: str = "0 to 1"
 
+    @classmethod
+    def least_share(cls, value: float, reason: str, of: str = "") -> Threshold:
+        """That of the share that is lost."""
+        return cls(f"least share lost{of}", value, reason)
 
-def least_share(value: float, reason: str, of: str = "") -> Threshold:
-    """Threshold of the share that is lost."""
-    return Threshold(f"least share lost{of}", value, reason)
 
-
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """A number that a finding is based on: what it is, its value and unit (ns, bytes, "0 to 1", Hz, or none). As a text it has
     its unit."""
 

@@ -10,24 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.findings.finding import NONE, Losses, Worst, over_parts, summed
+from nsys2prv.efficiency.findings.finding import Losses, Worst, over_parts, summed
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
+from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
-from nsys2prv.efficiency.meters.gaps import (
-    CAUSE_COLUMNS,
-    CLASSES_NS,
-    GAPS,
-    LONGEST_GAPS,
-    idle_gaps,
-    longest_of,
-    names_of_threads,
-)
+from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CLASSES_NS, GAPS, LONGEST_GAPS, idle_gaps, longest_of
 from nsys2prv.vocabulary import event_types
 
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
 """Of a gap that no rule matches: its cause or its launch is not known, or it is the one before the first activity."""
-NO_VALUE = -1
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
 _OCCURRENCE = ("device", "begin", "end", "row", "thread")
@@ -58,7 +50,7 @@ class GapCause:
 
 
 @dataclass(frozen=True)
-class GapCauses(MeasuredTables):
+class GapCauses(Measurement):
     """Gaps of all devices by length, and by cause for all rules that count gaps.
 
     Attributes
@@ -138,16 +130,17 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
             length_ns="length",
             before=run.events.named(longest["former_number"], longest["former_value"]),
             after=run.events.named(longest["number"], longest["value"]),
-            **names_of_threads(run, pl.col("thread")),
+            **run.names_of_threads(pl.col("thread")),
         ),
     }
+    device = run.device_names(pl.col("device"))
     return GapCauses(
-        {table: frame.with_columns(device=run.device_names(pl.col("device"))) for table, frame in tables.items()},
         run,
         causes,
         summed(all_gaps, ("cause", *by_part), CAUSE_COLUMNS),
         {kind: summed(blocks, by_part, sums_of[kind]) for kind, blocks in sums.items()},
         pl.concat(gaps),
+        tables={table: frame.with_columns(device=device) for table, frame in tables.items()},
     )
 
 
@@ -196,5 +189,5 @@ def sum_of_states(states: Iterable[int]) -> pl.Expr:
 
 
 def value_of(run: MeasuredRun, number: int, label: str) -> int:
-    """Value of an event type with a label; NO_VALUE: the run has none."""
-    return next((value for value, text in run.events.names(number).items() if text == label), NO_VALUE)
+    """Value of an event type with a label; NONE: the run has none."""
+    return next((value for value, text in run.events.names(number).items() if text == label), NONE)

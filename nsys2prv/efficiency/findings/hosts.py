@@ -4,14 +4,13 @@ program host threads are: functions that were sampled most, the NVTX range, and 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold
 from nsys2prv.efficiency.findings.gap_causes import GapCause
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
@@ -50,7 +49,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     smallest = Threshold("smallest copy after it", 16_384, "smaller ones are flags and parameters, and no batch", "bytes")
     fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
     reach = Threshold("least part of a device's active time from the first to the last of them", 0.3, "else it is a phase")
-    least = least_share(0.02, "less is not worth more loading processes")
+    least = Threshold.least_share(0.02, "less is not worth more loading processes")
     condition = pl.col("end") - pl.col("begin") >= reach.value * pl.col("active")
     worst = "occurrence"
     gap_cause = GapCause(
@@ -81,7 +80,7 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
     os_part = Threshold("largest part of the gap in OS calls", 0.5, "else the host waits for something else")
     largest = Threshold("largest copy of a result", 65_536, "flags, norms and the like; it takes mostly latency", "bytes")
     fewest = Threshold("fewest stalls on a device", 50, "few are the ends of phases", "")
-    least = least_share(0.05, "one stall per iteration is normal: only the loss counts")
+    least = Threshold.least_share(0.05, "one stall per iteration is normal: only the loss counts")
     removed = staticmethod(without_waits)
     after_result = pl.col("after_download") & pl.col("former_size").is_between(0, largest.value)
     gap_cause = GapCause(
@@ -99,7 +98,7 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
     late_part = Threshold(
         "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "else it is not known"
     )
-    least = least_share(0.05, "less is the normal price of communication")
+    least = Threshold.least_share(0.05, "less is the normal price of communication")
     worst = "occurrence"
     gap_cause = GapCause(
         pl.col("is_late") & (pl.col("mpi_ns") >= mpi_part.value * pl.col("length")), sums={"in_mpi": pl.col("mpi_ns")}
@@ -265,7 +264,7 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
         text += f"; of CPU samples of these threads meanwhile, most are in {', '.join(f'{of.what} {of}' for of in functions)}"
     text += "".join(f"; {part} of the time is in the NVTX range {part.what}" for part in ranges)
     places = {"CPU samples in": functions, "time in the NVTX range": ranges}
-    numbers = (replace(part, what=f"{place} {part.what}") for place, parts in places.items() for part in parts)
+    numbers = (part._replace(what=f"{place} {part.what}") for place, parts in places.items() for part in parts)
     return replace(finding, text=text, numbers=[*finding.numbers, *numbers])
 
 
@@ -306,25 +305,18 @@ def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     return [Number(short(names[0]), min(holding["inside"][0] / total, 1.0), "0 to 1")] if len(names) else []
 
 
-@dataclass(frozen=True)
-class UnrecordedMpi(Measurement):
-    """CPU samples in MPI, and in libraries below it, of a run whose MPI was not recorded: that waits for other ranks look like
-    work of hosts."""
-
-    warnings: Sequence[str] = ()
-
-
-def unrecorded_mpi(run: MeasuredRun) -> UnrecordedMpi:
-    """Look for MPI in the CPU samples of a run without MPI calls."""
+def unrecorded_mpi(run: MeasuredRun) -> Measurement:
+    """Look for MPI, and libraries below it, in the CPU samples of a run whose MPI was not recorded: waits for other ranks look
+    like work of hosts."""
     if set(event_types.MPI_TYPES.values()) & run.events.types.keys():
-        return UnrecordedMpi()
+        return Measurement()
     samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function")
     is_mpi = pl.any_horizontal(pl.col("function", "module").str.contains(_OF_MPI))
     by_module = _functions(run, samples).filter(is_mpi).group_by("module").agg(pl.col("len").sum())
     in_mpi = int(by_module["len"].sum())
     if in_mpi < max(_FEWEST_SAMPLES, _LEAST_IN_MPI * samples.height):
-        return UnrecordedMpi()
+        return Measurement()
     top = by_module.sort("len", "module", descending=[True, False])["module"].head(_MOST_FUNCTIONS)
     unrecorded = f"samples are in {', '.join(map(short, top))}, and MPI was not recorded (--trace=mpi)"
     waits = "waits for other ranks may count as work of hosts"
-    return UnrecordedMpi([f"{percent(in_mpi / samples.height)} of the CPU {unrecorded}: {waits}"])
+    return Measurement(warnings=[f"{percent(in_mpi / samples.height)} of the CPU {unrecorded}: {waits}"])

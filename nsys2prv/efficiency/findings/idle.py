@@ -10,16 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import (
-    Finding,
-    Losses,
-    Number,
-    Threshold,
-    least_share,
-    over_parts,
-    part_of,
-    rows_of_top,
-)
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, over_parts, part_of, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
@@ -53,7 +44,7 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
 
 
 class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
-    least = least_share(0.1, "less is spread over many small causes")
+    least = Threshold.least_share(0.1, "less is spread over many small causes")
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
         """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
@@ -291,7 +282,7 @@ class _ShortWork(GapRule):
 class LaunchBound(_ShortWork, kind="launch-bound"):
     longest = Threshold("longest gap that counts", 100_000, "a launch takes 2 to 20 µs, with Python around it up to 100", "ns")
     fewest = Threshold("fewest such gaps on a device", 100, "the first launch after any wait leaves such a gap too", "")
-    least = least_share(0.05, "less is the normal price of launches")
+    least = Threshold.least_share(0.05, "less is the normal price of launches")
     gap_cause = GapCause(
         _ShortWork.is_launching & pl.col("before_kernel") & (pl.col("launch_ns") > 0) & (pl.col("length") <= longest.value),
         sums={"launching": pl.col("launch_ns"), "next_length": pl.col("next_length")},
@@ -310,7 +301,7 @@ class SmallGraphs(_ShortWork, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.
         "longest gap between two graphs that are launched in time", 20_000, "what a device takes from one to the next", "ns"
     )
     fewest = Threshold("fewest such gaps on a device", 50, "fewer are the start of phases", "")
-    least = least_share(0.02, "less is the normal price of launches")
+    least = Threshold.least_share(0.02, "less is the normal price of launches")
     is_late = _ShortWork.is_launching & (pl.col("length") <= longest.value)
     is_between = (pl.col("former_number") == event_types.GRAPH_EXECUTION) & (pl.col("length") <= between.value)
     gap_cause = GapCause(
@@ -324,7 +315,7 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
     ahead = Threshold(
         "longest time from the start of the launch to the kernel, against the gap", 2, "else the work waited in a queue", ""
     )
-    least = least_share(0.02, "less is the start of most programs")
+    least = Threshold.least_share(0.02, "less is the start of most programs")
     first_launches = Threshold(
         "least part of different kernels among what follows such gaps, for the loading of code", 0.8,
         "code is loaded once for each kernel",
@@ -358,7 +349,7 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
         "then it is not what the call waited for", "ns",
     )  # fmt: skip
     fewest = Threshold("fewest blocked calls on a device", 20, "fewer are chance", "")
-    least = least_share(0.02, "a host that is far ahead loses nothing")
+    least = Threshold.least_share(0.02, "a host that is far ahead loses nothing")
 
     def losses(self, evidence: Evidence) -> Losses:
         """Of launch calls that wait for a place in the queue of their stream the time that they are blocked, but a device that
@@ -405,14 +396,14 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
     beside = Threshold(
         "largest part of that work that starts beside the default stream", 0.02, "streams that wait for it never do"
     )
-    least = least_share(0.02, "less is not worth a change of the program")
+    least = Threshold.least_share(0.02, "less is not worth a change of the program")
     condition = (pl.col("count") >= waiting_part.value * pl.col("work")) & (pl.col("beside") <= beside.value * pl.col("work"))
 
     def losses(self, evidence: Evidence) -> Losses:
         """Of work on other streams what was launched in time, and starts when the default stream ends; with the sums `work`,
         operations on other streams, and `beside`, how many of them start beside the default stream."""
         run, rows = evidence.run, evidence.rows
-        # NO_LAUNCH is the last one.
+        # NONE is the last one.
         launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
         operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
         streams = [row_names.parse_stream_name(name) for name in rows.names]

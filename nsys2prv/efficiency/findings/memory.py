@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, least_share, together
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
@@ -78,7 +78,7 @@ class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
     largest = Threshold("largest copy", 65_536, "below, a copy takes latency, not bandwidth", "bytes")
     longest = Threshold("longest gap between two of them that counts", 100_000, "as for launches", "ns")
     fewest = Threshold("fewest copies on a device", 500, "a few per iteration are normal", "")
-    least = least_share(0.02, "less is not worth a change of the program")
+    least = Threshold.least_share(0.02, "less is not worth a change of the program")
     recurring = True
     gap_cause = GapCause(
         pl.col("before_copy")
@@ -103,7 +103,7 @@ class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEM
         "longest gap that counts", 10_000_000, "a fault takes less than a ms; beyond, the host does other work", "ns"
     )
     fewest = Threshold("fewest such gaps on a device", 100, "pages are needed once, and fewer are an end", "")
-    least = least_share(0.02, "less is not worth a prefetch")
+    least = Threshold.least_share(0.02, "less is not worth a prefetch")
     or_large = True
     gap_cause = GapCause(pl.col("before_page") & (pl.col("length") <= longest.value), cost=pl.col("length"), needs_launch=False)
 
@@ -114,7 +114,7 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
         "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
     )
     fewest = Threshold("fewest such gaps on a device", 20, "fewer are the start of phases", "")
-    least = least_share(0.02, "less is not worth a change of the program")
+    least = Threshold.least_share(0.02, "less is not worth a change of the program")
     recurring = or_large = True
     removed = staticmethod(without_waits)
     gap_cause = GapCause(
@@ -187,13 +187,13 @@ class _LargeCopies(FindingRule, texts="large-copies"):
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
-    least = least_share(0.01, "they are easily avoided")
+    least = Threshold.least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _LargeCopies.is_large
 
 
 class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KINDS,)):
     exposed_part = Threshold("least part of the time of these copies beside no kernel", 0.3, "the rest overlaps")
-    least = least_share(0.05, "one copy of a batch per iteration is normal")
+    least = Threshold.least_share(0.05, "one copy of a batch per iteration is normal")
     can_be_faster = False
     copies = ~pl.col("is_pageable") & _LargeCopies.is_large & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
     condition = pl.col("cost") >= exposed_part.value * pl.col("length")
@@ -217,7 +217,7 @@ class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KIN
 
 class Allocations(GapRule, kind="allocations"):
     fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
-    least = least_share(0.01, "they are easily avoided")
+    least = Threshold.least_share(0.01, "they are easily avoided")
     whole_gap = Threshold(
         "least part of a gap in such calls for the whole gap to count", 0.5,
         "without the calls the thread is ahead of the device, and the launch after them leaves no gap",
@@ -244,7 +244,7 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
     both_ways = Threshold(
         "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "else pages migrate once"
     )
-    least = least_share(0.02, "less is not worth a prefetch")
+    least = Threshold.least_share(0.02, "less is not worth a prefetch")
 
     def losses(self, evidence: Evidence, kinds: Sequence[int] = OF_UNIFIED_MEMORY) -> Losses:
         """Migrations of some kinds: kernels wait for pages that are not there."""

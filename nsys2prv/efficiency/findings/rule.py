@@ -5,10 +5,10 @@ from __future__ import annotations
 import configparser
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,8 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.intervals import NONE
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
@@ -48,8 +49,7 @@ GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SH
 """Thresholds of all rules."""
 
 
-@dataclass(frozen=True)
-class Need:
+class Need(NamedTuple):
     """What a rule needs: its name, and a function that gives the reason why it is missing, None where it is there."""
 
     text: str
@@ -133,7 +133,7 @@ class Evidence:
         """Whether any launch of work in the window is known."""
         places = self.run.launch_of
         # A call before the window is on no row of it.
-        return bool((self.run.launches["time"].to_numpy()[places[places != NO_LAUNCH]] >= 0).any())
+        return bool((self.run.launches["time"].to_numpy()[places[places != NONE]] >= 0).any())
 
     def throughout(self, devices: pl.DataFrame) -> Losses:
         """Devices (`device`, `count`, `cost`) that show something all the time; the place to look at is the bin where each
@@ -233,6 +233,11 @@ def _graphs(evidence: Evidence) -> str | None:
     return "graphs were recorded node by node: where one ends is not known" if in_nodes else None
 
 
+def _event_waits(evidence: Evidence) -> str | None:
+    waits = _has_calls(evidence, "StreamWaitEvent")
+    return "streams wait for events: which work waits for the default stream is not known" if waits else None
+
+
 def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
     sizes = evidence.run.events.gpu_sizes
     if not sizes or not all(size.multiprocessors for size in sizes):
@@ -257,14 +262,7 @@ CLOCKS = Need(
     "sampled clocks (GPC Clock Frequency)", partial(_metric, r"(?i)\bGPC Clock", "sampled clocks of GPUs (GPC Clock Frequency)")
 )
 TENSOR_ACTIVE = Need("sampled activity of tensor cores", partial(_metric, "(?i)tensor", "sampled activity of tensor cores"))
-NO_EVENT_WAITS = Need(
-    "separate streams without waits for events",
-    lambda evidence: (
-        "streams wait for events: which work waits for the default stream is not known"
-        if _has_calls(evidence, "StreamWaitEvent")
-        else None
-    ),
-)
+NO_EVENT_WAITS = Need("separate streams without waits for events", _event_waits)
 WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
 MPI_CALLS = Need("MPI calls", lambda evidence: "not recorded: MPI calls" if evidence.tables["mpi_calls"].is_empty() else None)
 SEVERAL_PROCESSES = Need(
@@ -328,8 +326,8 @@ class FindingRule:
         How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
     view, advice
         The view that shows it, by its name in cfgs/views.ini; and what people do about it.
-    least, fewest
-        Share of the active time of a device that it loses at least, and the fewest occurrences on it.
+    least, fewest, occurrences
+        Share of the active time of a device that it loses at least, and the fewest occurrences on it, which a column counts.
     recurring, or_large
         Occurrences must occur again and again; or they cost a large part of it, however rare they are (LARGE_SHARE).
     sums
@@ -355,6 +353,7 @@ class FindingRule:
     advice: str
     least: Threshold
     fewest: Threshold | None = None
+    occurrences: str = "count"
     recurring: bool = False
     or_large: bool = False
     sums: Sequence[str] = ()
@@ -398,7 +397,7 @@ class FindingRule:
         losses = replace(losses, devices=losses.devices.with_columns(active=evidence.active))
         counts = self.compared >= self.least.value * pl.col("active")
         if self.fewest is not None:
-            counts &= pl.col("count") >= self.fewest.value
+            counts &= pl.col(self.occurrences) >= self.fewest.value
         if self.recurring:
             counts &= pl.col("device").is_in(evidence.recurring(losses))
         if self.or_large:

@@ -1,25 +1,21 @@
 """Between which bounds the times of a replay are, where what something waited for, or how long, is not known.
 
-- Host time is work only where the thread is seen to run: by its scheduling, or by samples. Off its CPU it waits, and without
-  either nobody knows. What it waits for ends at the earliest as much earlier as anything before it does, and at the latest,
-  where it has waited for long and may wait for a producer that is not in the run, when it did. Likewise streams that start
-  nothing though nothing is known to hold them. Timers run as long as they do.
-- Pages of unified memory that move while a kernel runs may be what it waits for: at the earliest it is shorter by all that a
-  change says, and at the latest it keeps the time of these moves.
-- Times of different clocks can be wrong against each other, and so is what an edge between them takes. An edge that would go
-  back in time is not in the graph: what it ends at can be as early, and is no later than measured.
-- What waits for ranks that are not in the run, or that can't be matched (as sends and receives of more than two ranks), ends
-  when somebody else lets it: `BuiltGraph.open_ends`. How much longer such ranks take is not known.
+docs/efficiency.md ("What if") says what is not known of hosts, clocks and missing ranks: such a run is replayed twice more,
+with the shortest and with the longest of these times. Besides,
 
-So such a run is replayed twice more, with the shortest and with the longest of these times."""
+- a thread that has waited for long may wait for a producer that is not in the run: then it goes on when it did;
+- streams may wait that start nothing though nothing is known to hold them;
+- pages of unified memory that move while a kernel runs may be what it waits for: at the earliest it is shorter by all that a
+  change says, and at the latest it keeps the time of these moves;
+- what an edge that would go back in time ends at can be as early, and is no later than measured."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
@@ -27,7 +23,7 @@ from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
 from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
-from nsys2prv.efficiency.intervals import Integers, Mask, Moments, Numbers
+from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, PAGE_FAULTS
@@ -52,8 +48,7 @@ _TIME_OF_CALLS = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, 
 """What takes the time of kernels and calls that wait."""
 
 
-@dataclass(frozen=True)
-class ReplayBounds:
+class ReplayBounds(NamedTuple):
     """A replay, the shorter and the longer one (None: nothing is known of how short, or how long, it is), and why these are not
     the replay itself; no reason: they are."""
 
@@ -122,50 +117,54 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     return unseen
 
 
-def replay_bounds(
-    built: BuiltGraph, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()
-) -> ReplayBounds:
-    """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
-    speed also with the changes; `unknown`: why nothing is known of how long it takes."""
-    waits, unknown = open_waits(built), unknown or list(device_clocks(built.context).contradictions.values())
-    margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
-    reasons = [CLOCKS] if margin or len(built.backward) else []
-    if len(built.open_ends):
-        operations = counted(len(built.open_ends), "operation")
-        reasons.append(
-            f"other members of {operations} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
-        )
-    if not unknown and not np.isfinite(margin):
-        unknown = [NOT_TIED, *reasons[1:]]
-    reasons += [WAITS] if len(waits.number) else []
-    moves, device = _moves_of_pages(built), built.context.events.rows.device
-    reasons += [PAGES] if moves is not None else []
-    if unknown or not reasons:
-        (replayed,) = replays(built.graph, steps)
-        bound = None if unknown else replayed
-        return ReplayBounds(replayed, bound, bound, unknown or reasons)
-    ends = np.union1d(built.open_ends, built.backward)
+class UncertainRun:
+    """What is not known of the times of a run, for all its replays; `built` is its graph."""
 
-    def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        shorter, limits = waits.variant(edges, weight)
-        # What may have waited for ranks that are not known, or for what can't be before it.
-        is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
-        no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
-        return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64), limits
+    def __init__(self, built: BuiltGraph) -> None:
+        self.built, self._waits, self._moves = built, open_waits(built), _moves_of_pages(built)
+        margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
+        self._reasons = [CLOCKS] if margin or len(built.backward) else []
+        if len(built.open_ends):
+            operations = counted(len(built.open_ends), "operation")
+            self._reasons.append(
+                f"other members of {operations} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
+            )
+        self._unknown = list(device_clocks(built.context).contradictions.values())
+        if not self._unknown and not np.isfinite(margin):
+            self._unknown = [NOT_TIED, *self._reasons[1:]]
+        self._reasons += [WAITS] if len(self._waits.number) else []
+        self._reasons += [PAGES] if self._moves is not None else []
 
-    def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-        (longer, limits), (low, high) = waits.variant(edges, weight, HELD if has_producers else FREE), edges.moments
-        limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
-        if moves is not None:
-            is_shorter = (edges.kind == EdgeKind.DEVICE_WORK) & (weight < edges.weight)
-            moving = moves.inside(device[edges.row], edges.begin, edges.end, is_shorter)
-            longer += np.minimum(moving, np.maximum(edges.weight - weight, 0))
-        return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
+    def bounds(self, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()) -> ReplayBounds:
+        """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
+        speed also with the changes; `unknown`: why nothing is known of how long it takes."""
+        built, unknown = self.built, unknown or self._unknown
+        if unknown or not self._reasons:
+            (replayed,) = replays(built.graph, steps)
+            bound = None if unknown else replayed
+            return ReplayBounds(replayed, bound, bound, unknown or self._reasons)
+        ends = np.union1d(built.open_ends, built.backward)
 
-    replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
-    if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
-        return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
-    return ReplayBounds(replayed, least, most, reasons)
+        def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+            shorter, limits = self._waits.variant(edges, weight)
+            # What may have waited for ranks that are not known, or for what can't be before it.
+            is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
+            no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
+            return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64), limits
+
+        def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+            (longer, limits), (low, high) = self._waits.variant(edges, weight, HELD if has_producers else FREE), edges.moments
+            limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
+            if self._moves is not None:
+                is_shorter = (edges.kind == EdgeKind.DEVICE_WORK) & (weight < edges.weight)
+                moving = self._moves.inside(built.context.events.rows.device[edges.row], edges.begin, edges.end, is_shorter)
+                longer += np.minimum(moving, np.maximum(edges.weight - weight, 0))
+            return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
+
+        replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
+        if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
+            return ReplayBounds(replayed, least, None, [*self._reasons, _LONGER])
+        return ReplayBounds(replayed, least, most, self._reasons)
 
 
 def _moves_of_pages(built: BuiltGraph) -> Spans | None:
@@ -176,7 +175,7 @@ def _moves_of_pages(built: BuiltGraph) -> Spans | None:
     return Spans(located.select("end", group="device", begin="start")) if located.height else None
 
 
-def _margins(built: BuiltGraph, edges: Edges) -> npt.NDArray[np.float64]:
+def _margins(built: BuiltGraph, edges: Edges) -> Floats:
     """By how much each edge can be wrong because its ends are of different clocks, ns; infinite: not known."""
     context, margins = built.context, np.zeros(len(edges))
     tasks = context.events.rows.task

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.intervals import Elapsed, Integers, Intervals, Mask, Numbers, segments
+from nsys2prv.efficiency.intervals import Elapsed, Floats, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
@@ -59,7 +58,7 @@ def _setting(value: int, which: Callable[[Edges], Mask]) -> Step:
     return lambda edges, weight: np.where(which(edges), value, weight)
 
 
-def _scaled(weight: Numbers, which: Mask, factors: float | npt.NDArray[np.float64]) -> Numbers:
+def _scaled(weight: Numbers, which: Mask, factors: float | Floats) -> Numbers:
     """Weights of edges times factors, as far as a replay can be that long."""
     longer = np.minimum(np.rint(weight * factors), LONGEST_SESSION_NS).astype(np.int64)
     return np.where(which & np.not_equal(factors, 1) & (weight != REMOVED), longer, weight)
@@ -73,7 +72,8 @@ def _shortened(edges: Edges, weight: Numbers, which: Mask, spans: Spans, group: 
 
 def _in_calls(edges: Edges, of_labels: Mask) -> Mask:
     """Edges inside of calls with some labels."""
-    return np.isin(edges.kind, _CALLS) & of_labels[edges.label]
+    inside: Mask = np.isin(edges.kind, _CALLS) & of_labels[edges.label]
+    return inside
 
 
 ideal_network = _setting(0, lambda edges: np.isin(edges.kind, TRANSFERS))
@@ -269,13 +269,10 @@ def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
 
 
 def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | None = None) -> Step:
-    """Collectives start when their typical member arrives, after other changes (`former`).
+    """Collectives start when their typical member arrives, after other changes (`former`): docs/efficiency.md ("Late ranks").
 
-    What a rank does by itself is what it would do if it never waited for others: the graph is replayed without these waits. Its
-    own time for a collective is from its former arrival at one to this arrival. The typical member is the median one (of an
-    even number the earlier of the two in the middle). Of a rank that takes longer, what delayed its arrival takes less time:
-    the edges that determine when it arrives, all by one share, so that it takes as long as the typical member; only of some
-    `tasks`, where these are not None. Ranks that take less still wait."""
+    Of a rank that takes longer, the edges that determine when it arrives take less, all by one share; only of some `tasks`,
+    where these are not None."""
     arrivals = _arrivals(built)
     # No member of a collective waits for another one.
     alone = _setting(REMOVED, lambda edges: np.isin(edges.kind, (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE)))

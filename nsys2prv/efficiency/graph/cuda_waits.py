@@ -1,13 +1,6 @@
 """What operations and host threads wait for by CUDA events, and launches by full queues.
 
-A record of an event stands for all work launched on its stream before. A stream that waits for the event starts nothing that is
-launched after the wait before that work has ended; neither does a call that synchronizes with the event end before. What was
-launched before is known from the times of calls on the host.
-
-By default nsys reports the calls of cudaStreamWaitEvent with their streams, and no records of events. A program records an
-event right before another stream waits for it. So for an operation that was held after such a wait, what it waited for was
-launched before the last record call of the same thread, as the last on some other stream, and it ended right before the
-operation started. Where that is true for one stream alone, the wait is inferred.
+docs/efficiency.md ("What waits for what") says how waits for events are known, and inferred where events were not recorded.
 
 CUDA holds about 1,024 launches of a stream; the next call returns when one of them has started. Nothing of that is recorded.
 The evidence is a call that takes longer than such calls do, at whose end so many operations of its stream are launched and have
@@ -19,11 +12,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import NONE
-from nsys2prv.efficiency.measured_run import LAUNCH, NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.intervals import NONE, Numbers
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import RECORDS, STREAM, WAITS, RunRows
 from nsys2prv.execution.row_order import rows_in_order
@@ -80,10 +72,10 @@ class LogicalStreams:
 
     def __init__(self, rows: RunRows) -> None:
         numbers: dict[tuple[int, str], int] = {}
-        self.of_row: npt.NDArray[np.int64] = np.full(len(rows.names), NONE, dtype=np.int64)
+        self.of_row: Numbers = np.full(len(rows.names), NONE, dtype=np.int64)
         self._named: dict[tuple[int, int, int], int] = {}
         devices: defaultdict[int, set[int]] = defaultdict(set)
-        for row in np.flatnonzero(rows.of_kind(STREAM)).tolist():
+        for row in np.flatnonzero(rows.kind == STREAM).tolist():
             task, name = int(rows.task[row]), rows.names[row]
             self.of_row[row] = numbers.setdefault((task, name), len(numbers))
             if (parsed := row_names.parse_stream_name(name)) is not None:
@@ -171,7 +163,7 @@ def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
 def launches_of(run: MeasuredRun) -> pl.DataFrame:
     """Launches of operations: `row` of the thread and time, `launched`, ns; NONE: not known."""
     launch = pl.Series(run.launch_of)
-    columns = pl.col("row", "time").gather(launch.set(launch == NO_LAUNCH, None)).fill_null(NONE)
+    columns = pl.col("row", "time").gather(launch.set(launch == NONE, None)).fill_null(NONE)
     return run.launches.select(columns).rename({"time": "launched"})
 
 
@@ -274,8 +266,7 @@ class BlockedCalls(Measurement):
 
 def blocked_calls(run: MeasuredRun) -> BlockedCalls:
     """Those of a run."""
-    is_launch = run.category(*(run.calls[name].to_numpy() for name in ("number", "value"))) == LAUNCH
-    launching = run.calls.select("row", begin="start", until="end").filter(pl.Series(is_launch))
+    launching = run.calls.select("row", begin="start", until="end").filter(pl.Series(run.launches_work))
     if launching.is_empty() or run.operations.is_empty():
         return BlockedCalls(pl.DataFrame(schema=BLOCKED))
     # The usual length is the upper edge of the bar of a histogram.

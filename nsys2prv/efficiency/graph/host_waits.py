@@ -1,18 +1,8 @@
 """What calls of host threads waited for: work of devices, messages, collectives of MPI, and threads that woke them.
 
-Where the recorded waits of CUDA name a stream or an event, that decides what a call waited for. Else it is known from the name
-of the call: a copy waits for the operation that it launched, a synchronization of a stream for what its thread launched last,
-and one of a device for all that ran there. A call did not wait for what had ended before it began.
-
-All ranks of a communicator call its collectives in one order (MPI standard, 6.14), so the calls of a task on a communicator are
-numbered. A recording, or the selected time, can begin on one rank before a call and on another one after it: the first calls of
-the tasks decide, by their names and by when they run, where their numbers begin.
-
-Reports have no objects of waits for threads: that a wait ended right after a call which can end such a wait is taken to be no
-chance. nsys leaves out short calls (by default those under 1 us), most of those that unlock and post among them: many waits
-have no known end. That of a thread is known only where it calls pthread_exit. A thread that waited itself for what is not known
-when the wait began, and for most of it, is not the cause: a helper that sleeps in epoll_wait was woken by someone else, who is.
-"""
+docs/efficiency.md ("What waits for what") says how that is known. Recorded waits of CUDA decide before names of calls, and no
+call waited for what had ended before it began. A thread that waited itself for what is not known when a wait began, and for
+most of it, did not end that wait: a helper that sleeps in epoll_wait was woken by someone else, who did."""
 
 from __future__ import annotations
 
@@ -58,8 +48,6 @@ WAITING_CALLS = "|".join([_ASLEEP, *(wait for wait, _ in _WAKE_UPS)])
 _MOSTLY = 0.5
 """Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and part of a call that copies in
 which the copy runs, at least, where the call hands over its data."""
-WAKE_UP_SCHEMA = {"row": pl.Int32, "start": pl.Int64, "end": pl.Int64, "signal_row": pl.Int32, "signal_start": pl.Int64}
-"""A wait: row, start and end; row and start of the call that ended it, ns."""
 
 _FIRST_CALLS = 64
 """Calls of each task on a communicator that decide where its numbers begin."""
@@ -155,7 +143,7 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     ended = _launched_by(parts, calls[kinds == CallWait.COPY]).filter(is_before)
     copied = np.full(len(calls), NO_MOMENT, dtype=np.int32)
     np.maximum.at(copied, np.searchsorted(calls, ended["call"]), points.end[ended["operation"].to_numpy()])
-    launching, launched = columns_of(parts.launches[points.interval(ends)], "row", "launched")
+    launching, launched = columns_of(parts.launches[points.interval[ends]], "row", "launched")
     candidates = pl.DataFrame({"stream": stream, "kind": kinds}).with_columns(
         copy=copied,
         of_stream=last_of(streams.of_row[row[ends]], time[ends], stream.fill_null(NONE).to_numpy(), until),
@@ -184,7 +172,7 @@ def wait_for_messages(parts: GraphParts) -> None:
     of_size = np.log2(messages["size"].fill_null(0).to_numpy() + 1.0).astype(np.int64)
     edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
-    calls = points.interval(received[is_complete])
+    calls = points.interval[received[is_complete]]
     code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label[calls]), points.times(calls)
     parts.set_alone(calls, EdgeKind.BLOCKED_CALL, code)
     # A call whose messages were sent long ago shows what it takes alone.
@@ -218,7 +206,7 @@ def wait_for_members(parts: GraphParts) -> None:
     start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
     ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
     is_alone, is_matched = (ended != NO_MOMENT) & (last_row == NO_MOMENT), (ended != NO_MOMENT) & (hub != NO_MOMENT)
-    call = points.interval(ended)
+    call = points.interval[ended]
     transfer = class_code(EdgeKind.TRANSFER, points.label[call])
     parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)
     edges.takes(transfer[is_alone], (end - start)[is_alone])
@@ -233,7 +221,8 @@ def wait_for_members(parts: GraphParts) -> None:
 
 def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     """Calls of collectives that several tasks made, and that end in the window: COLLECTIVE_SCHEMA, in the order of `end`. They
-    are matched in the whole recording. Times count from the start of the window; a call that began before begins there."""
+    are matched in the whole recording: all ranks call those of a communicator in one order (MPI standard, 6.14). Times count
+    from the start of the window; a call that began before begins there."""
     of_task, name = ["communicator", "task"], pl.col("name")
     communicators = named_values(run, event_types.MPI_COMMUNICATOR).filter(name != event_types.UNKNOWN_COMMUNICATOR)
     is_named = pl.col("communicator").is_in(communicators["value"].to_list())
@@ -303,11 +292,11 @@ def wait_for_signals(parts: GraphParts) -> None:
     signal, woken = parts.points.starts(pairs, "signal_row", "signal_start"), parts.points.ends(pairs)
     parts.edges.add(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP))
     is_complete = (signal != NO_MOMENT) & (woken != NO_MOMENT)
-    parts.set_alone(parts.points.interval(woken[is_complete]), EdgeKind.BLOCKED_CALL, 0)
+    parts.set_alone(parts.points.interval[woken[is_complete]], EdgeKind.BLOCKED_CALL, 0)
 
 
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:
-    """Waits of threads with the calls that ended them: WAKE_UP_SCHEMA."""
+    """Waits of threads (`row`, `start`, `end`, ns), each with the call that ended it (`signal_row`, `signal_start`)."""
     rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*_WAKE_UPS, strict=True))
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
     kinds = named_values(run, event_types.PTHREAD_CALL).select(pl.col("value").cast(pl.Int32), wait=wait, signal=signal)
@@ -331,7 +320,7 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     latest = with_last(paired, "start", asleep, "slept_from", "signal_row")
     slept = pl.col("slept_until") - pl.col("start")
     is_asleep = (slept > 0) & (slept > _MOSTLY * (pl.col("end") - pl.col("start")))
-    return latest.filter(~is_asleep.fill_null(False)).select(list(WAKE_UP_SCHEMA))
+    return latest.filter(~is_asleep.fill_null(False)).select("row", "start", "end", "signal_row", "signal_start")
 
 
 def waits_in_os(labels: GraphLabels) -> Mask:

@@ -92,23 +92,18 @@ _KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VA
 @dataclass(frozen=True)
 class RunMoments:
     """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first. `moments`
-    are in that order; their labels are what host threads did until then, and on devices those of the intervals. `event` is the
-    number of the interval of each moment, and of an end so many more as there are intervals; `is_end` and `is_host` say which
-    moments are ends, and on host threads; `start`, `end` and `label` are the moments and the label of each interval."""
+    are in that order; their labels are what host threads did until then, and on devices those of the intervals. `interval` is
+    that of each moment, `is_end` and `is_host` say which moments are ends, and on host threads; `start`, `end` and `label` are
+    the moments and the label of each interval."""
 
     moments: Moments
-    event: Places
+    interval: Places
     is_end: Mask
     is_host: Mask
     start: Places
     end: Places
     label: Places
     devices: int
-
-    def interval(self, moments: npt.NDArray[Any] | slice) -> Places:
-        """Intervals of some moments."""
-        interval: Places = self.event[moments] % np.int32(max(len(self.label), 1))
-        return interval
 
     def times(self, intervals: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
         """Begin and end of some intervals, ns."""
@@ -177,7 +172,7 @@ def run_moments(
     has_ended = np.zeros(size - devices, dtype=np.int8)
     run_loop(_label_until, (of_moments, interval, is_end, label, devices), (top, below, has_ended, until_then))
     moments = Moments(time, of_moments, until_then)
-    return RunMoments(moments, event, is_end, interval >= devices, moment[:size], moment[size:], label, devices)
+    return RunMoments(moments, interval, is_end, interval >= devices, moment[:size], moment[size:], label, devices)
 
 
 def _label_until(

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, open_waits, replay_bounds
+from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, open_waits
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
@@ -22,7 +22,7 @@ from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Re
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
 from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
@@ -245,8 +245,7 @@ class PathTotals:
         )
 
 
-@dataclass(frozen=True)
-class Gain:
+class Gain(NamedTuple):
     """By how much a run is shorter with a change, ns: `saved` in a replay (`is_replayed`), or the bound of the critical path;
     and what may be saved as well, because it may be a wait for what is not known (`unexplained`)."""
 
@@ -303,20 +302,19 @@ class MeasuredGraph:
 
 
 @dataclass(frozen=True)
-class CriticalPath(MeasuredTables):
+class CriticalPath(Measurement):
     """The critical path of a run. `graph` is None where nothing happened, or times of devices contradict those of their hosts,
     which edges of the graph compare; `ideal_length`, the length of the window with an ideal network, ns, likewise, and where it
     is not known."""
 
     graph: MeasuredGraph | None = None
     ideal_length: int | None = None
-    warnings: Sequence[str] = ()
 
 
 def critical_path(run: MeasuredRun) -> CriticalPath:
     """Build the graph of a run, and find its critical path."""
     if run.measured(DeviceClocks).contradictions:
-        return CriticalPath({})
+        return CriticalPath()
     built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
     measured = replay(built.graph)
     path = measured.path(path_end(built, measured)[0])
@@ -324,7 +322,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     del measured
     totals = PathTotals(built, segments)
     if not totals.length:
-        return CriticalPath({}, warnings=built.warnings)
+        return CriticalPath(warnings=built.warnings)
     longest = segment_rows(built, segments)
     del segments
     ideal_length, warnings = _with_ideal_network(built)
@@ -333,7 +331,8 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
         CRITICAL_PATH_TOTALS: totals.rows(),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    return CriticalPath(tables, MeasuredGraph(built, path, totals), ideal_length, [*built.warnings, *warnings])
+    warnings = [*built.warnings, *warnings]
+    return CriticalPath(MeasuredGraph(built, path, totals), ideal_length, tables=tables, warnings=warnings)
 
 
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
@@ -343,7 +342,7 @@ def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
         return None, []
     if not len(built.open_ends):
         return path_end(built, replay(built.graph, ideal))[1], []
-    bounds = replay_bounds(built, ideal)
+    bounds = UncertainRun(built).bounds(ideal)
     lengths = [time(path_end(built, bound)[1]) for bound in (bounds.least, bounds.most) if bound is not None]
     between = f". With an ideal network the window takes {' to '.join(dict.fromkeys(lengths))}" if lengths else ""
     return None, [f"transfer and serialization efficiency are not decidable: {'; '.join(bounds.reasons)}{between}"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -218,13 +218,6 @@ class RunGraph:
                 yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
 
 
-_Column = TypeVar("_Column")
-
-
-def _column(values: Callable[[Edges], _Column]) -> cached_property[_Column]:
-    return cached_property(values)
-
-
 @dataclass(frozen=True)
 class Edges:
     """Edges of a graph: columns of equal length, each made when it is first asked for.
@@ -254,14 +247,14 @@ class Edges:
         for low in range(0, len(self), BLOCK):
             yield Edges(self.graph, self.number[low : low + BLOCK])
 
-    kind = _column(lambda edges: edges.graph.kind[edges.number])
-    weight = _column(lambda edges: edges.graph.weight[edges.number])
-    source = _column(lambda edges: edges.graph.source[edges.number])
-    begin = _column(lambda edges: edges.graph.moments.time[edges.source])
-    end = _column(lambda edges: edges.graph.moments.time[edges.target])
-    source_row = _column(lambda edges: edges.graph.moments.row[edges.source])
-    row = _column(lambda edges: edges.graph.moments.row[edges.target])
-    label = _column(lambda edges: edges.graph.moments.label[edges.target])
+    kind = cached_property(lambda edges: edges.graph.kind[edges.number])
+    weight = cached_property(lambda edges: edges.graph.weight[edges.number])
+    source = cached_property(lambda edges: edges.graph.source[edges.number])
+    begin = cached_property(lambda edges: edges.graph.moments.time[edges.source])
+    end = cached_property(lambda edges: edges.graph.moments.time[edges.target])
+    source_row = cached_property(lambda edges: edges.graph.moments.row[edges.source])
+    row = cached_property(lambda edges: edges.graph.moments.row[edges.target])
+    label = cached_property(lambda edges: edges.graph.moments.label[edges.target])
 
     @cached_property
     def target(self) -> Places:

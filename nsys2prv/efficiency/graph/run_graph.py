@@ -2,10 +2,7 @@
 
 Rows are streams and host threads, moments the starts and ends of their intervals; edges (`EdgeKind`) say what each waited for.
 A host thread does one thing after the other, each for as long as was measured, but in calls that wait for something else.
-
-Where calls of the OS were not recorded, nothing says who woke a thread. Threads that launch on the same stream take turns, as
-those of the backward pass of training: one that was in no call for long, or did nothing before, while another one was, waited
-for the last call of that."""
+docs/efficiency.md ("What waits for what") says for what."""
 
 from __future__ import annotations
 
@@ -76,7 +73,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
     waits for CUDA events, and for places in launch queues."""
     by_thread, is_outside = _calls_by_thread(run)
-    counted = run.events.rows.of_kind(STREAM)
+    counted = run.events.rows.kind == STREAM
     # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
     on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
     operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
@@ -108,7 +105,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     open_calls = _open_calls(parts)
     _add_host_edges(parts, before, _add_calls_that_wait(parts, before, blocked.calls))
     is_pair = labels.by_name(is_point_to_point(pl.col("name")))
-    collectives = len(open_calls) + int((~is_pair[points.label[points.interval(unmatched)]]).sum())
+    collectives = len(open_calls) + int((~is_pair[points.label[points.interval[unmatched]]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
     edges = parts.edges
     # The edges are put in order when nothing else takes memory, nor the C library keeps it.
@@ -173,7 +170,7 @@ def _add_device_edges(parts: GraphParts, before: Places) -> None:
     of_device = np.flatnonzero(~points.is_host)
     for low in range(0, len(of_device), BLOCK):
         moments = of_device[low : low + BLOCK]
-        is_end, operation = points.is_end[moments], points.interval(moments)
+        is_end, operation = points.is_end[moments], points.interval[moments]
         is_work = is_end & ~is_nccl[points.label[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
         start, operation = moments[~is_end], operation[~is_end]
@@ -281,7 +278,7 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
-    is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval(slice(None))]]
+    is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval]]
     last = latest_before(stream[row], points.is_end & is_call)
     woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.moments.label == NOTHING) & points.is_host)
     pause = points.moments.time[woken] - points.moments.time[np.maximum(before[woken], 0)]

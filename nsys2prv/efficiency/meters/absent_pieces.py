@@ -1,9 +1,6 @@
 """What time without computation is for: gaps of a device between compute kernels, cut into pieces of one part each.
 
-What runs on the device in such a gap comes first: NCCL kernels, copies, memsets. In the rest the device is idle. The gap ends
-with a compute kernel: until that was launched, the device is launch-starved, and what counts is what the launching thread did.
-From then on the kernel waits for the operations that had to end before it could start, or it is queued. NVIDIA's procedure for
-such profiles calls the three launch-starved, blocking, and dependency-stalled."""
+docs/efficiency.md ("Compute-absent time") says which."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
@@ -19,7 +15,7 @@ from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSC
 from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, innermost, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.meters.gaps import UNKNOWN, gaps_between
+from nsys2prv.efficiency.meters.gaps import gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
 from nsys2prv.vocabulary import event_types
@@ -43,7 +39,7 @@ class Timeline:
     Where a group has no segment, the value of one in which nothing is open holds."""
 
     segments: Segments
-    columns: Mapping[str, npt.NDArray[np.integer]]
+    columns: Mapping[str, Integers]
 
     def cut(self, pieces: pl.DataFrame, by: str) -> pl.DataFrame:
         """Pieces (`begin`, `end`, ns, each of some length), cut where segments of their group, the column `by`, begin or end,
@@ -62,9 +58,9 @@ def states_of_threads(run: MeasuredRun) -> Timeline:
     depth: Integers = np.choose(activity, (*on_threads.counts[FIRST_CALL:OFF_CPU], none_open, none_open))
     thread = run.place_of_caller[calls["row"].to_numpy()]
     # Calls of one kind are nested in each other.
-    kind_of_call = run.states_of_calls(calls["number"].to_numpy(), calls["value"].to_numpy()) - FIRST_CALL
-    group = np.where(thread >= 0, thread * ACTIVITIES + kind_of_call, NONE)
-    call = _innermost(on_threads.group * ACTIVITIES + activity, on_threads.begin, depth, calls, group)
+    group = np.where(thread >= 0, thread * ACTIVITIES + run.states_of_calls - FIRST_CALL, NONE)
+    nested = Intervals.of(group, calls["start"], calls["end"])
+    call = innermost(nested, on_threads.group * ACTIVITIES + activity, on_threads.begin, depth).astype(np.int32)
     off_cpu = (on_threads.counts[OFF_CPU] > 0).astype(np.int8)
     return Timeline(on_threads, {"state": on_threads.first_kind, "call": call, "off_cpu": off_cpu})
 
@@ -74,24 +70,15 @@ def ranges_of_threads(run: MeasuredRun) -> Timeline:
     ranges = run.frame(RANGES)
     is_nested = (ranges["number"] != event_types.NVTX_RANGE).to_numpy()
     thread = np.where(is_nested, run.place_of_caller[ranges["row"].to_numpy()], NONE)
-    edges = segments(Intervals.of(thread, ranges["start"], ranges["end"]).only(thread >= 0))
-    return Timeline(edges, {"range": _innermost(edges.group, edges.begin, edges.counts[0], ranges, thread)})
-
-
-def _innermost(
-    group: Numbers, time: Numbers, depth: Integers, events: pl.DataFrame, group_of_event: Numbers
-) -> npt.NDArray[np.int32]:
-    """The place of the innermost of the `depth` events of a group that are open at a time; NONE: none. Events of the group NONE
-    do not count."""
-    intervals = Intervals.of(group_of_event, events["start"], events["end"])
-    event = np.flatnonzero((intervals.end > intervals.begin) & (group_of_event >= 0))
-    return np.append(event, NONE)[innermost(intervals.only(event), group, time, depth)].astype(np.int32)
+    nested = Intervals.of(thread, ranges["start"], ranges["end"])
+    edges = segments(nested)
+    return Timeline(edges, {"range": innermost(nested, edges.group, edges.begin, edges.counts[0]).astype(np.int32)})
 
 
 def activity_of_devices(run: MeasuredRun) -> Timeline:
     """What runs on devices: `nccl`, `copy` and `unified`, places in `run.operations` of an NCCL kernel, of a copy or memset,
     and of what moves unified memory; NONE: none runs. Of several it is the one that ends last."""
-    kind, edges, last = run.kind(run.operations["number"].to_numpy()), run.on_devices, pl.col("end").cum_max().over("device")
+    kind, edges, last = run.kind_of_operations, run.on_devices, pl.col("end").cum_max().over("device")
     operations = run.events.rows.located(run.operations.select("row", "start", "end")).with_row_index("place")
     columns = {}
     for name, kind_of_name, is_such in (
@@ -115,7 +102,7 @@ def activity_of_devices(run: MeasuredRun) -> Timeline:
 # -- what an operation waited for --------------------------------------------------------------------
 
 
-def awaited_operations(run: MeasuredRun, events: EventEdges) -> npt.NDArray[np.int32]:
+def awaited_operations(run: MeasuredRun, events: EventEdges) -> Integers:
     """For each of `run.operations` the place there of the one that it waited for; NONE: of none is that known.
 
     Work in a stream runs in order: an operation waits for the one of its row that ended last before it started, or, where an
@@ -137,7 +124,7 @@ def awaited_operations(run: MeasuredRun, events: EventEdges) -> npt.NDArray[np.i
     return np.where(is_later & (end > start), place[awaited], place[in_stream])
 
 
-def walk(run: MeasuredRun, awaited_by: npt.NDArray[np.int32], operation: Numbers, until: Numbers) -> pl.DataFrame:
+def walk(run: MeasuredRun, awaited_by: Integers, operation: Numbers, until: Numbers) -> pl.DataFrame:
     """Pieces from a time, `until` (ns), to the start of each operation, by what it waited for, and what that waited for.
 
     Returns
@@ -213,7 +200,7 @@ class PiecesOfGaps:
         before = before.with_columns(issued=pl.coalesce(pl.col("launched").clip("begin", "end"), "end"))
         is_launched, is_last = pl.col("launched").is_not_null(), pl.col("is_last")
         part = (
-            pl.when(pl.col("thread") != UNKNOWN).then(_part("starved_host"))
+            pl.when(pl.col("thread") != NONE).then(_part("starved_host"))
             .when(is_launched).then(_part("starved_unknown"))
             .when(pl.col("moves")).then(_part("starved_unified_memory"))
             .when(is_last).then(_part("starved_ended"))
@@ -238,7 +225,7 @@ class PiecesOfGaps:
             *self._waits(before.filter(~is_last)),
             _pieces(ended, "last", "end", _part("shut_down")),
         ]
-        return pl.concat(pieces, how="diagonal").select(*PIECE_SCHEMA), cut.filter(pl.col("thread") != UNKNOWN)
+        return pl.concat(pieces, how="diagonal").select(*PIECE_SCHEMA), cut.filter(pl.col("thread") != NONE)
 
     def _cut(self, windows: pl.DataFrame) -> pl.DataFrame:
         """Windows (`gap`, `device`, `thread`, `begin`, `end`, `part`), cut by what their threads did and what ran on devices.
@@ -267,7 +254,7 @@ class PiecesOfGaps:
         waits = walked.hstack(gaps.select("gap", "device", task)[walked["window"]])
         is_queued = pl.col("operation") == NONE
         awaited = waits.filter(~is_queued).select("gap", "device", "begin", "end", "operation", is_waited=pl.lit(value=True))
-        kind = self._run.kind(self._run.operations["number"].gather(awaited["operation"]).to_numpy())
+        kind = self._run.kind_of_operations[awaited["operation"].to_numpy()]
         awaited = awaited.with_columns(part=_PART_OF_KIND.gather(kind))
         is_communication = pl.col("part") == "communication"
         communication = self._communication(awaited.filter(is_communication))

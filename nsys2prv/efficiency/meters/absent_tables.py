@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -19,8 +19,7 @@ MOST_ITERATION_ROWS = 20_000
 """Rows of `absent_iterations`: those of the first iterations."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One part of compute-absent time: its name for programs and its title for people, its group, for each of which the bar of
     the page has one colour, and what is counted."""
 

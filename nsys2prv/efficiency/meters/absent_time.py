@@ -15,11 +15,11 @@ from nsys2prv.efficiency.activity_times import devices_of_tasks, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.intervals import NONE, Intervals, moments_inside, segments
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Timeline
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
-from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of, names_of_threads
+from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS, iterations_in_window, named_ranges, ranges_of_tasks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
@@ -42,7 +42,7 @@ _TITLE = pl.col("part").cast(pl.String).replace_strict(parts.TITLES, return_dtyp
 
 
 @dataclass(frozen=True)
-class AbsentTime(MeasuredTables):
+class AbsentTime(Measurement):
     """Compute-absent time of all devices.
 
     Attributes
@@ -69,8 +69,9 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     gaps = gaps_between(run, computing, run.operations["number"].is_in(COMPUTE_TYPES).to_numpy()).with_row_index("gap")
     pieces_of_gaps = PiecesOfGaps(run, run.measured(Nccl), run.measured(EventEdges))
     samples, ranges = _samples(run), ranges_of_tasks(run, run.options.regions or ())
-    regions = _merged(run, ranges.join(devices_of_tasks(run.events.rows), on="task"))
-    iterations = _merged(run, iterations_in_window(run).select("begin", "end", slot="number", group="device"))
+    on_devices = ranges.join(devices_of_tasks(run.events.rows), on="task")
+    in_iterations = iterations_in_window(run).select("begin", "end", slot="number", group="device")
+    regions, iterations = (merged_windows(of, len(run.events.rows.devices)) for of in (on_devices, in_iterations))
     blocks: list[dict[str, pl.DataFrame]] = []
     for block in blocks_of(gaps):
         pieces, starved = pieces_of_gaps.of_gaps(block)
@@ -99,7 +100,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     }
     if sums["hosts"]["range_number"].count():
         filled[parts.ABSENT_RANGES] = _host_rows(run, sums["hosts"], "range")
-    return AbsentTime(filled, sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"])
+    return AbsentTime(sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"], tables=filled)
 
 
 def _of_devices(run: MeasuredRun, sums: pl.DataFrame) -> pl.DataFrame:
@@ -124,7 +125,7 @@ def _by_device(run: MeasuredRun, by_part: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    lengths = windows.group_by("slot", "device").agg(elapsed_ns=_LENGTH.sum()).sort("slot", "device")
+    lengths = windows.group_by("slot", device="group").agg(elapsed_ns=_LENGTH.sum()).sort("slot", "device")
     return _of_devices(run, _by_columns(sums, lengths, "slot", "device"))
 
 
@@ -166,7 +167,7 @@ def _host_rows(run: MeasuredRun, by_host: pl.DataFrame, name: str, *key: str) ->
     return sums.with_columns(
         run.events.named(*sums.select(named)).alias(name),
         off_cpu_ns=pl.when(is_scheduled).then("off_cpu_ns"),
-        **names_of_threads(run, pl.col("thread")),
+        **run.names_of_threads(pl.col("thread")),
     )
 
 
@@ -176,7 +177,7 @@ def _function_rows(run: MeasuredRun, by_function: pl.DataFrame) -> pl.DataFrame:
     rows = sums.sort("samples", *_FUNCTION_KEY, descending=[True, *[False] * len(_FUNCTION_KEY)]).head(parts.MOST_HOST_ROWS)
     names = run.events.names_of(rows, function=call_chains.SAMPLED_FUNCTION, module=call_chains.SAMPLED_MODULE)
     share = pl.col("samples") / max(int(sums["samples"].sum()), 1)
-    return rows.with_columns(*names, **names_of_threads(run, pl.col("thread")), part=_TITLE, share=share)
+    return rows.with_columns(*names, **run.names_of_threads(pl.col("thread")), part=_TITLE, share=share)
 
 
 def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
@@ -190,7 +191,7 @@ def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
         length_ns="length",
         next=run.events.named(*following),
         launched_ns="launched",
-        **names_of_threads(run, pl.col("thread")),
+        **run.names_of_threads(pl.col("thread")),
     )
 
 
@@ -244,7 +245,7 @@ def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
 
 def _in_windows(pieces: pl.DataFrame, **windows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Times (`total`, ns) by `slot`, `device` and `part` of pieces, which are in the order of device and time and do not
-    overlap on a device, in all windows (as of `_merged`) that they are in, cut at their edges."""
+    overlap on a device, in all windows (as of `merged_windows`) that they are in, cut at their edges."""
     edges = segments(Intervals.of(*pieces.select("device", "begin", "end")))
     # Pieces are in the order of their segments.
     is_piece = edges.counts[0] > 0
@@ -253,9 +254,8 @@ def _in_windows(pieces: pl.DataFrame, **windows: pl.DataFrame) -> dict[str, pl.D
     meets, part = (pl.col("begin") < last) & (pl.col("end") > first), pl.lit(pieces["part"])
     sums = {}
     for name, of_slots in windows.items():
-        cut = places.cut(of_slots.filter(meets), "device").filter(pl.col("piece") != NONE)
-        named = cut.with_columns(part=part.gather("piece"))
-        sums[name] = named.group_by("slot", "device", "part").agg(total=_LENGTH.sum())
+        cut = places.cut(of_slots.filter(meets), "group").filter(pl.col("piece") != NONE)
+        sums[name] = cut.group_by("slot", device="group", part=part.gather("piece")).agg(total=_LENGTH.sum())
     return sums
 
 
@@ -272,8 +272,3 @@ def _samples(run: MeasuredRun) -> pl.DataFrame:
     thread = pl.Series(run.place_of_caller[samples["row"].to_numpy()], dtype=pl.Int32)
     located = samples.select("start", "function", "module", thread=thread).filter(pl.col("thread") >= 0)
     return located.sort("thread", "start", "function", "module")
-
-
-def _merged(run: MeasuredRun, ranges: pl.DataFrame) -> pl.DataFrame:
-    """Ranges (`slot`, `group`, `begin`, `end`) as windows (`device` in place of `group`) that do not overlap in a slot."""
-    return merged_windows(ranges, len(run.events.rows.devices)).rename({"group": "device"})

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun, call_categories
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
 from nsys2prv.vocabulary import event_types
 
@@ -94,7 +94,7 @@ OS_CALLS = Table(
 )  # fmt: skip
 
 
-def host_calls(run: MeasuredRun) -> MeasuredTables:
+def host_calls(run: MeasuredRun) -> Measurement:
     """The tables `cuda_calls`, `mpi_calls` and `os_calls`."""
     length, sizes = pl.col("end") - pl.col("start"), pl.col("bytes")
     # Null where no call reports one.
@@ -122,8 +122,8 @@ def host_calls(run: MeasuredRun) -> MeasuredTables:
     categories = pl.Series([CAUSES[place] for place in call_categories(of_cuda["call"])], dtype=pl.String)
     time_of_tasks = run.events.length * max(by_task.filter(is_mpi)["task"].n_unique(), 1)
     kind = pl.col("number").replace_strict(_OS_KINDS, default=None, return_dtype=pl.String)
-    return MeasuredTables(
-        {
+    return Measurement(
+        tables={
             CUDA_CALLS: of_cuda.with_columns(category=categories),
             MPI_CALLS: by_call.filter(is_mpi).with_columns(share=total / time_of_tasks),
             OS_CALLS: by_call.with_columns(kind=kind).drop_nulls("kind"),
@@ -131,7 +131,7 @@ def host_calls(run: MeasuredRun) -> MeasuredTables:
     )
 
 
-def memory_operations(run: MeasuredRun) -> MeasuredTables:
+def memory_operations(run: MeasuredRun) -> Measurement:
     """The table `memory_operations`."""
     operations = run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION)
     size, total = pl.col("size").fill_null(0), pl.col("total_ns")
@@ -154,4 +154,4 @@ def memory_operations(run: MeasuredRun) -> MeasuredTables:
         bandwidth=pl.when(total > 0).then(pl.col("bytes") * 1e9 / total),
     )
     order = ["total_ns", "operation", "source", "destination", "from_bytes"]
-    return MeasuredTables({MEMORY_OPERATIONS: table.sort(order, descending=[True, *[False] * 4], nulls_last=True)})
+    return Measurement(tables={MEMORY_OPERATIONS: table.sort(order, descending=[True, *[False] * 4], nulls_last=True)})

@@ -8,21 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.host_states import COMPUTING, UNSCHEDULED
-from nsys2prv.efficiency.intervals import NONE, Elapsed, Intervals, Numbers
-from nsys2prv.efficiency.measured_run import NO_LAUNCH, MeasuredRun
+from nsys2prv.efficiency.intervals import NONE, Elapsed, Intervals, Mask, Numbers
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
 BLOCK_GAPS = 100_000
 """Gaps that are looked at together: it bounds the memory for what is only needed on the way."""
-UNKNOWN = -1
-"""Place of a thread, or size, that is not known."""
 
 _CAUSES = (
     *(Column.ns(f"{name}_ns", f"of this time, the launching thread was {meaning}") for name, _, meaning in host_states.STATES),
@@ -70,7 +67,7 @@ LONGEST_GAPS = Table(
 )  # fmt: skip
 
 
-def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool_] | None = None) -> pl.DataFrame:
+def gaps_between(run: MeasuredRun, busy: Intervals, can_end: Mask | None = None) -> pl.DataFrame:
     """Gaps between times in which devices are busy, from the start of the window to its end.
 
     Parameters
@@ -84,7 +81,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
     -------
     In the order of device and time: `device`, `begin`, `end` (ns); `next`, the place in `run.operations` of the operation that
     ends it (NONE: the window ends); `thread`, the place of the caller that launched it, and `launched`, the start of that call,
-    ns (UNKNOWN, null: not known). Of several operations that start there it is that of the last thread, so that one with a
+    ns (NONE, null: not known). Of several operations that start there it is that of the last thread, so that one with a
     known thread comes first, then that of the first row, event type and value.
     """
     devices = np.arange(len(run.events.rows.devices))
@@ -94,15 +91,15 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: npt.NDArray[np.bool
     is_gap = end > begin
     group, begin, end = group[is_gap], begin[is_gap], end[is_gap]
     following = _operation_at(run, "start", group, end, ("thread", "row", "number", "value"), can_end)
-    launch = np.append(run.launch_of, NO_LAUNCH)[following]
+    launch = np.append(run.launch_of, NONE)[following]
     return pl.DataFrame(
         {
             "device": group.astype(np.int32),
             "begin": begin,
             "end": end,
             "next": following.astype(np.int32),
-            "thread": np.append(run.launcher_of, np.int32(UNKNOWN))[following],
-            "launched": run.launches["time"].gather(pl.Series(launch).replace(NO_LAUNCH, None)),
+            "thread": np.append(run.launcher_of, np.int32(NONE))[following],
+            "launched": run.launches["time"].gather(pl.Series(launch).replace(NONE, None)),
         }
     )
 
@@ -113,7 +110,7 @@ def _operation_at(
     device: Numbers,
     time: Numbers,
     order: Sequence[str],
-    candidates: npt.NDArray[np.bool_] | None = None,
+    candidates: Mask | None = None,
 ) -> Numbers:
     """The first operation, in the order of columns (also `length`, and `thread`, the last one first), whose `edge` (`start` or
     `end`) is at a time of a device; NONE: there is none.
@@ -132,7 +129,7 @@ def _operation_at(
     is_tied = np.bincount(match, minlength=len(requested))[match] > 1
     place, match = place[is_tied], match[is_tied]
     columns = {"thread": -run.launcher_of[place], "match": match, "place": place}
-    length, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
+    length, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(NONE)
     ties = operations[place].with_columns(size, length=length, **{name: pl.Series(column) for name, column in columns.items()})
     first = ties.sort("match", *order, maintain_order=True).unique("match", keep="first")
     operation[first["match"].to_numpy()] = first["place"].to_numpy()
@@ -156,7 +153,7 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     # What ended last where a gap begins; nothing where the window does.
     device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
     former = _operation_at(run, "end", device, begin, ("number", "value", "size", "length"))
-    is_first = (begin == 0) & (gaps["thread"].to_numpy() == UNKNOWN)
+    is_first = (begin == 0) & (gaps["thread"].to_numpy() == NONE)
     gaps = gaps.with_columns(
         former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32),
         thread=pl.Series(np.where(is_first, run.first_launchers[device], gaps["thread"]), dtype=pl.Int32),
@@ -164,15 +161,6 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING)
     for block in blocks_of(gaps):
         yield _with_causes(run, block, states)
-
-
-def names_of_threads(run: MeasuredRun, thread: pl.Expr) -> dict[str, pl.Expr]:
-    """Names of the tasks and of the threads of places of callers; null where these are UNKNOWN."""
-    rows = run.events.rows
-    place = pl.when(thread >= 0).then(thread)
-    threads = pl.Series([rows.names[row] for row in run.callers], dtype=pl.String)
-    task = run.task_names(pl.lit(pl.Series(rows.task[run.callers], dtype=pl.Int64)).gather(place))
-    return {"task": task, "thread": pl.lit(threads).gather(place)}
 
 
 def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
@@ -194,7 +182,7 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     columns = pl.col("row", "number", "value", "start", "end", "size")
     places = (gaps.select(pl.when(pl.col(name) != NONE).then(name)).to_series() for name in ("next", "former"))
     following, former = (run.operations.select(columns.gather(place)) for place in places)
-    duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(UNKNOWN)
+    duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(NONE)
     return pl.concat(
         [
             gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(end - begin)),

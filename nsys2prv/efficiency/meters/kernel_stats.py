@@ -6,12 +6,11 @@ import itertools
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.intervals import Floats, Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.vocabulary import event_types
@@ -26,7 +25,6 @@ _NAME = ["number", "value"]
 _SHARE = pl.when(pl.col("total_ns").sum() > 0).then(pl.col("total_ns") / pl.col("total_ns").sum())
 # By nearest rank: the lower one of two.
 _MEDIAN = pl.col("duration").quantile(0.5, "equiprobable")
-_Heights = npt.NDArray[np.float64]
 
 # A peak is a mode when it holds enough of the executions, and the histogram falls clearly before the next one.
 _LEAST_EXECUTIONS = 20
@@ -125,7 +123,7 @@ TABLES = (KERNELS, FAMILIES, KERNEL_DEVICES, KERNEL_HISTOGRAMS, KERNEL_MODES)
 
 
 @dataclass(frozen=True)
-class Kernels(MeasuredTables):
+class Kernels(Measurement):
     """Durations of all kernels.
 
     Attributes
@@ -148,7 +146,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
     is_counted = (pl.col("number") != event_types.NCCL_KERNEL) & (pl.col("device") >= 0)
     counts = by_device.filter(is_counted).select(*_NAME, "device", "count", "total").sort(*_NAME, "device")
     if durations.is_empty():
-        return Kernels({}, counts)
+        return Kernels(counts)
     by_name = _by_name(run, durations, by_device)
     shown = by_name.head(SHOWN_KERNELS).select(*_NAME, "kernel").with_row_index("place")
     histograms = _histograms(durations.select(*_NAME, "duration").join(shown.drop("kernel"), on=_NAME), shown)
@@ -164,7 +162,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
         KERNEL_HISTOGRAMS: histograms,
         KERNEL_MODES: modes.filter(pl.len().over("kernel") > 1),
     }
-    return Kernels(tables, counts)
+    return Kernels(counts, tables=tables)
 
 
 def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
@@ -274,7 +272,7 @@ def _modes_of_bars(bars: pl.DataFrame) -> Numbers:
     return modes
 
 
-def _flatness(smooth: _Heights, heights: _Heights, first: int, valley: int, behind: int) -> float:
+def _flatness(smooth: Floats, heights: Floats, first: int, valley: int, behind: int) -> float:
     """How flat the histogram is between two peaks: 1 when one of them is too small, else the valley over the lower peak."""
     peaks = slice(first, valley), slice(valley, behind)
     if min(heights[peak].sum() for peak in peaks) < _LEAST_SHARE * heights.sum():

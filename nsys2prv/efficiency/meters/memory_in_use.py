@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.run_totals import bin_edges
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnPage, Table
 from nsys2prv.efficiency.run_events import MEMORY_CHANGES
@@ -64,7 +64,7 @@ TABLES = (MEMORY_IN_USE, MEMORY_BINS)
 _KEY = ["device", "memory"]
 
 
-def memory_in_use(run: MeasuredRun) -> MeasuredTables:
+def memory_in_use(run: MeasuredRun) -> Measurement:
     """The tables `memory_in_use` and `memory_bins`, from the changes of the recording until the end of the window."""
     changes = _changes(run)
     before = _before_recording(changes)
@@ -89,7 +89,7 @@ def memory_in_use(run: MeasuredRun) -> MeasuredTables:
     )
     bins = _over_time(course, bin_edges(run))
     tables, device = {MEMORY_IN_USE: rows.sort(_KEY), MEMORY_BINS: bins}, run.device_names(pl.col("device"))
-    return MeasuredTables({table: frame.with_columns(device=device) for table, frame in tables.items()})
+    return Measurement(tables={table: frame.with_columns(device=device) for table, frame in tables.items()})
 
 
 def _changes(run: MeasuredRun) -> pl.DataFrame:

@@ -1,8 +1,6 @@
 """NCCL kernels by communicator and operation: whether the device computes meanwhile, and whether computing waits for them.
 
-These are two questions. A collective is *exposed* while no compute kernel runs on its device; it is *blocking* while a compute
-kernel that was launched waits for it. An exposed one may block nothing, because nothing was launched that could run meanwhile;
-one that is hidden behind some kernels may block others."""
+These are two questions: docs/efficiency.md ("Exposed and blocking")."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges, launches_of
 from nsys2prv.efficiency.intervals import NONE, time_where
 from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.absent_time import COMPUTE_TYPES, AbsentTime
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
@@ -65,7 +63,7 @@ _BLOCKING = ["hidden_wait", "blocking", "late_rank", "own_blocking"]
 
 
 @dataclass(frozen=True)
-class NcclExposure(MeasuredTables):
+class NcclExposure(Measurement):
     """Which NCCL kernels are exposed, and which of them block.
 
     Attributes
@@ -83,7 +81,7 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
     """Which NCCL kernels are exposed, and which of them block."""
     kernels, absent = run.measured(Nccl).kernels, run.measured(AbsentTime)
     if kernels.is_empty():
-        return NcclExposure({}, kernels)
+        return NcclExposure(kernels)
     rows, length = run.events.rows, pl.col("end") - pl.col("begin")
     device_of_kernel = pl.lit(pl.Series(rows.device)).gather(pl.col("row"))
     waits = absent.waits_for_nccl.with_columns(is_own=pl.col("device") == device_of_kernel)
@@ -120,7 +118,7 @@ def measure_nccl_exposure(run: MeasuredRun) -> NcclExposure:
         overlapped_blocking_ns=pl.col("hidden_wait").sum(),
     )
     by_operation = by_operation.sort("total_ns", "communicator", "operation", descending=[True, False, False], nulls_last=True)
-    return NcclExposure({NCCL_EXPOSURE: by_operation.with_columns(communicator="communicator_name")}, kernels)
+    return NcclExposure(kernels, tables={NCCL_EXPOSURE: by_operation.with_columns(communicator="communicator_name")})
 
 
 def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:

@@ -12,7 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import CLOCK, GROUP, OF_CLOCK, OF_REPORT, REPORT, margin_of_group
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import NCCL_CALLS
@@ -171,7 +171,7 @@ def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
 
 
 @dataclass(frozen=True)
-class Nccl(MeasuredTables):
+class Nccl(Measurement):
     """All NCCL kernels. Compared with other kernels they are few.
 
     Attributes
@@ -219,16 +219,14 @@ def measure_nccl(run: MeasuredRun) -> Nccl:
         NCCL_STRAGGLERS: _by_task(waits).with_columns(task=task, rank=pl.lit(ranks).gather("task"), **names),
         NCCL_COLLECTIVES: _longest_waits(waits).with_columns(last_task=last_task, **names),
     }
-    return Nccl(tables, located, members)
+    return Nccl(located, members, tables=tables)
 
 
 def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     """NCCL kernels that belong to the same collective on several devices.
 
-    The n-th collective of an operation in a communicator is the same on all its devices, if all of them have equally many.
-    Kernels without a known communicator count as those of one communicator over all devices that have such kernels. Sends and
-    receives are matched where there are exactly two devices, and all pairs run at the same time, as far as clocks can say that.
-    """
+    docs/efficiency.md ("NCCL") says which. Sends and receives are matched where there are exactly two devices, and all pairs
+    run at the same time, as far as clocks can say that."""
     key, member = ["communicator", "operation"], ["device", "task"]
     in_turns = kernels.sort("start", "end", "device").with_columns(
         turn=pl.int_range(pl.len()).over(*key, *member),

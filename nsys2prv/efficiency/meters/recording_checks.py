@@ -1,11 +1,10 @@
 """Whether the recording can be believed: times of devices that contradict their hosts, and work that was launched and is lost.
 
-docs/efficiency.md says when. Nothing starts before its call, and no synchronization ends before the work that it waits for;
-where calls launch what nobody recorded, a device that seems to be idle may be busy."""
+docs/efficiency.md ("Findings") says when."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MeasuredRun
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
@@ -38,14 +37,6 @@ class DeviceClocks(Measurement):
     """Devices whose times contradict those of their hosts, and how."""
 
     contradictions: Mapping[int, str]
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What is not known because of them."""
-        return [
-            f"{text}; what compares both is not known: causes of gaps and of compute-absent time, the critical path"
-            for text in self.contradictions.values()
-        ]
 
 
 def device_clocks(run: MeasuredRun) -> DeviceClocks:
@@ -73,7 +64,8 @@ def device_clocks(run: MeasuredRun) -> DeviceClocks:
         else:
             continue
         contradictions[number] = f"times of {run.events.rows.devices[number].name} contradict those of its host: {how}"
-    return DeviceClocks(contradictions)
+    unknown = "what compares both is not known: causes of gaps and of compute-absent time, the critical path"
+    return DeviceClocks(contradictions, warnings=[f"{text}; {unknown}" for text in contradictions.values()])
 
 
 def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) -> Mapping[int, int]:
@@ -102,8 +94,8 @@ class LostWork(Measurement):
 
     Attributes
     ----------
-    calls, launched
-        Calls that launch, and recorded kernels and graphs whose launch is recorded.
+    reason
+        Why it is not known when devices are idle; None: it is.
     at_start
         Calls that launch before the first launch of work of their task that is recorded; a few are not counted.
     between
@@ -113,38 +105,17 @@ class LostWork(Measurement):
         The same after the last such launch. What is launched just before the end may run after it, and is not lost.
     """
 
-    calls: int
-    launched: int
+    reason: str | None
     at_start: int
     between: int
     at_end: int
-
-    @property
-    def reason(self) -> str | None:
-        """Why it is not known when devices are idle; None: it is."""
-        if self.calls < FEWEST_CALLS + CALLS_OF_WORK * self.launched:
-            return None
-        return f"of most launches no work is recorded: {self.calls:,} calls, {self.launched:,} kernels and graphs"
-
-    @property
-    def warnings(self) -> Sequence[str]:
-        """What is lost."""
-        if self.reason is not None:
-            return [f"{self.reason}; it is not known when devices are idle"]
-        where = {"before the first": self.at_start, "beside": self.between, "after the last": self.at_end}
-        return [
-            f"{lost:,} calls launch {place} work that is recorded: what they launched is lost"
-            for place, lost in where.items()
-            if lost
-        ]
 
 
 def lost_work(run: MeasuredRun) -> LostWork:
     """Count launches and what they launched, of each task and part of the window."""
     # These launch nothing on devices.
     of_host = run.is_named(run.calls, event_types.CUDA_CALL, "HostFunc").to_numpy()
-    is_launch = (run.category(*(run.calls[name].to_numpy() for name in ("number", "value"))) == LAUNCH) & ~of_host
-    calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(is_launch))
+    calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(run.launches_work & ~of_host))
     is_of_work = np.zeros(run.launches.height + 1, dtype=bool)
     is_of_work[run.launch_of[np.isin(run.operations["number"].to_numpy(), KERNEL_TYPES)]] = True
     # All lines to what starts on a row at a time: `launch_of` has the first; what has none has the last place.
@@ -159,8 +130,15 @@ def lost_work(run: MeasuredRun) -> LostWork:
     last = _PARTS - 1 - np.argmax(launched[:, ::-1] > 0, axis=1)[:, None]
     until = max(length - latency, 0) * _PARTS // length
     parts = (part < first, (part >= first) & (part <= last), (part > last) & (part < until))
-    lost = (int(calls[is_part & (launched == 0)].sum()) for is_part in parts)
-    return LostWork(int(calls.sum()), int(launched.sum()), *(count if count >= FEWEST_CALLS else 0 for count in lost))
+    counts = (int(calls[is_part & (launched == 0)].sum()) for is_part in parts)
+    lost = [count if count >= FEWEST_CALLS else 0 for count in counts]
+    of_calls, of_work = int(calls.sum()), int(launched.sum())
+    if of_calls >= FEWEST_CALLS + CALLS_OF_WORK * of_work:
+        reason = f"of most launches no work is recorded: {of_calls:,} calls, {of_work:,} kernels and graphs"
+        return LostWork(reason, *lost, warnings=[f"{reason}; it is not known when devices are idle"])
+    places = zip(lost, ("before the first", "beside", "after the last"), strict=True)
+    what = "work that is recorded: what they launched is lost"
+    return LostWork(None, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
 
 
 def _by_task_and_part(run: MeasuredRun, calls: pl.DataFrame) -> Numbers:

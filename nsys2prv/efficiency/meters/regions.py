@@ -10,7 +10,7 @@ import polars as pl
 
 from nsys2prv.efficiency.activity_times import times_in_ranges, trees
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.metrics import TREE_COLUMNS
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import RANGES, RunEvents, base_types
@@ -162,7 +162,7 @@ def iterations_in_window(run: MeasuredRun) -> pl.DataFrame:
     return moved.filter((pl.col("begin") >= 0) & (pl.col("end") <= run.events.length))
 
 
-def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
+def nvtx_regions(run: MeasuredRun) -> Measurement:
     """The table `regions`, those that take most time first."""
     inside, length = ranges_of_tasks(run, run.options.regions), pl.col("end") - pl.col("begin")
     by_slot = (
@@ -172,10 +172,10 @@ def nvtx_regions(run: MeasuredRun) -> MeasuredTables:
         .head(MOST_REGIONS)
     )
     of_slots = trees(run, *times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
-    return MeasuredTables({REGIONS: by_slot.join(of_slots, on="slot", how="left", maintain_order="left")})
+    return Measurement(tables={REGIONS: by_slot.join(of_slots, on="slot", how="left", maintain_order="left")})
 
 
-def range_iterations(run: MeasuredRun) -> MeasuredTables:
+def range_iterations(run: MeasuredRun) -> Measurement:
     """The table `iterations` of the ranges that `--per-iteration` names."""
     name = run.options.per_iteration or ""
     started = ranges_of_tasks(run, [name]).sort("begin", "end")
@@ -183,7 +183,7 @@ def range_iterations(run: MeasuredRun) -> MeasuredTables:
     lengths = RunIterations(numbered.rename({"slot": "number"}), None).lengths
     longest = lengths["longest"].to_numpy()
     lengths = lengths.with_columns(slot="number", kind=iteration_kinds(longest, longest), region=pl.lit(name))
-    return MeasuredTables({ITERATIONS: _with_trees(run, lengths, numbered)})
+    return Measurement(tables={ITERATIONS: _with_trees(run, lengths, numbered)})
 
 
 def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
@@ -194,7 +194,7 @@ def _with_trees(run: MeasuredRun, iterations: pl.DataFrame, ranges: pl.DataFrame
     return columns.with_columns(iteration="slot").join(of_slots, on="slot", how="left", maintain_order="left")
 
 
-def run_iterations(run: MeasuredRun) -> MeasuredTables:
+def run_iterations(run: MeasuredRun) -> Measurement:
     """The tables `task_iterations` and, unless `--per-iteration` names ranges, `iterations`."""
     iterations, inside = run.window.iterations, iterations_in_window(run)
     length = pl.col("end") - pl.col("begin")
@@ -208,17 +208,17 @@ def run_iterations(run: MeasuredRun) -> MeasuredTables:
         ratio=length / length.median().over("number"),
     )
     if run.options.per_iteration is not None:
-        return MeasuredTables({TASK_ITERATIONS: of_tasks})
+        return Measurement(tables={TASK_ITERATIONS: of_tasks})
     numbers = inside["number"].unique().sort()
     measured = inside.filter(pl.col("number").is_in(numbers.head(MOST_TREES).implode()))
     lengths = iterations.lengths.filter(pl.col("number").is_in(numbers.head(MOST_ROWS).implode())).with_columns(
         pl.col("begin", "end") - run.events.offset, slot="number", region=pl.lit(iterations.how)
     )
     table = _with_trees(run, lengths, measured.select("task", "begin", "end", slot="number"))
-    return MeasuredTables({TASK_ITERATIONS: of_tasks, ITERATIONS: table})
+    return Measurement(tables={TASK_ITERATIONS: of_tasks, ITERATIONS: table})
 
 
-def nvtx_tree(run: MeasuredRun) -> MeasuredTables:
+def nvtx_tree(run: MeasuredRun) -> Measurement:
     """The table `nvtx_tree`."""
     names = range_texts(run.events).filter(pl.col("base") == event_types.NVTX_PUSHPOP)
     names = names.select("number", "value", text=pl.col("text").str.replace_all(r"[0-9]+", "#"))
@@ -246,10 +246,10 @@ def nvtx_tree(run: MeasuredRun) -> MeasuredTables:
             outer=pl.when("is_outer").then("path").forward_fill(),
         ).filter(~pl.col("is_outer"))  # fmt: skip
     if not levels:
-        return MeasuredTables({})
+        return Measurement()
     # A range is no longer than the one around it, and its path comes later: nodes with most time have those around them.
     nodes = pl.concat(levels).sort("total", "path", descending=[True, False]).head(MOST_NODES)
-    return MeasuredTables({NVTX_TREE: _tree_rows(nodes.join(names.unique("name"), on="name", maintain_order="left"))})
+    return Measurement(tables={NVTX_TREE: _tree_rows(nodes.join(names.unique("name"), on="name", maintain_order="left"))})
 
 
 def _tree_rows(nodes: pl.DataFrame) -> list[dict[str, object]]:

@@ -8,22 +8,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.activity_times import DEVICE_KINDS, in_parts, running, times_in_parts, trees, useful_time
+from nsys2prv.efficiency import activity_times as times_of
+from nsys2prv.efficiency.activity_times import in_parts, times_in_parts, trees
 from nsys2prv.efficiency.intervals import Elapsed, Numbers
-from nsys2prv.efficiency.measured_run import (
-    CAUSES,
-    CUDA_ACTIVITIES,
-    KERNEL,
-    MASKS,
-    MEMORY,
-    MPI,
-    NCCL,
-    OFF_CPU_ACTIVITY,
-    OS,
-    OS_ACTIVITIES,
-    MeasuredRun,
-)
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.measured_run import CAUSES, KERNEL, MASKS, NCCL, OFF_CPU_ACTIVITY, OS, OS_ACTIVITIES, MeasuredRun
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, NCCL_POLICY, SPREAD, Column, OnConsole, OnPage, Table
 from nsys2prv.efficiency.run_events import STREAM
@@ -215,17 +204,14 @@ WINDOWS = Table(
 
 TABLES = (RUN, NODES, DEVICES, TASKS, USEFUL_TIME, THREADS)
 
-_ACTIVE, _KERNELS, _NCCL, _MEMORY = (running(kinds) for kinds in (DEVICE_KINDS, (KERNEL,), (NCCL,), (MEMORY,)))
-_NCCL_ALONE, _MEMORY_ALONE = running((NCCL,), without=(KERNEL,)), running((MEMORY,), without=(KERNEL, NCCL))
 
-
-def run_totals(run: MeasuredRun) -> MeasuredTables:
+def run_totals(run: MeasuredRun) -> Measurement:
     """Times of all devices, tasks and calling threads over the whole window."""
     rows, activity, window = run.events.rows, run.on_devices, ([0], [run.events.length])
     by_device, by_thread = times_in_parts(run, *window)
     by_task = in_parts(Elapsed(run.on_tasks, run.on_tasks.mask, MASKS), len(rows.tasks), *window)
-    useful, policy = useful_time(run.options.nccl), pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
-    times = {"useful_ns": useful, "communication_ns": _ACTIVE - useful, "active_ns": _ACTIVE}
+    useful, policy = times_of.useful_time(run.options.nccl), pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
+    times = {"useful_ns": useful, "communication_ns": times_of.ACTIVE - useful, "active_ns": times_of.ACTIVE}
     of_devices, of_tasks = (by_group.with_columns(policy, **times) for by_group in (by_device, by_task))
     threads = _thread_rows(run, by_thread)
     busy = activity.where(activity.mask > 0)
@@ -238,8 +224,8 @@ def run_totals(run: MeasuredRun) -> MeasuredTables:
         times.with_columns(slot=pl.Series([nodes[node] for node in of_groups], dtype=pl.Int64))
         for times, of_groups in ((by_device, node_of_device), (by_thread, node_of_thread))
     )
-    return MeasuredTables(
-        {
+    return Measurement(
+        tables={
             RUN: trees(run, by_device, by_thread),
             NODES: trees(run, *by_node).with_columns(node=pl.Series(list(nodes))),
             DEVICES: _device_rows(run, of_devices.join(spans, on="group", how="left", maintain_order="left")),
@@ -254,7 +240,7 @@ def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
     rows, length = run.events.rows, run.events.length
     users = [rows.tasks_of_device.get(index, ()) for index in range(len(rows.devices))]
     # Lanes are further rows of a stream.
-    is_stream = rows.of_kind(STREAM) & (rows.first_of_stream == np.arange(len(rows.names)))
+    is_stream = (rows.kind == STREAM) & (rows.first_of_stream == np.arange(len(rows.names)))
     return by_device.with_columns(
         device=pl.Series([device.name for device in rows.devices]),
         node=pl.Series([device.node for device in rows.devices]),
@@ -262,16 +248,16 @@ def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
         tasks=pl.Series(["; ".join(rows.tasks[task].name for task in tasks) for tasks in users]),
         streams=pl.Series(np.bincount(rows.device[is_stream], minlength=len(rows.devices))),
         elapsed_ns=pl.lit(length),
-        idle_ns=length - _ACTIVE,
+        idle_ns=length - times_of.ACTIVE,
         useful_share=pl.col("useful_ns") / length,
         active_share=pl.col("active_ns") / length,
-        kernels_ns=_KERNELS,
-        nccl_ns=_NCCL,
-        memory_ns=_MEMORY,
-        nccl_alone_ns=_NCCL_ALONE,
-        memory_alone_ns=_MEMORY_ALONE,
-        nccl_covered_ns=_NCCL - _NCCL_ALONE,
-        memory_covered_ns=_MEMORY - _MEMORY_ALONE,
+        kernels_ns=times_of.IN_KERNELS,
+        nccl_ns=times_of.IN_NCCL,
+        memory_ns=times_of.IN_COPIES,
+        nccl_alone_ns=times_of.NCCL_ALONE,
+        memory_alone_ns=times_of.COPIES_ALONE,
+        nccl_covered_ns=times_of.IN_NCCL - times_of.NCCL_ALONE,
+        memory_covered_ns=times_of.IN_COPIES - times_of.COPIES_ALONE,
     )
 
 
@@ -294,13 +280,12 @@ def _task_rows(run: MeasuredRun, by_task: pl.DataFrame, threads: pl.DataFrame) -
 def _thread_rows(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `threads`, and `number` of the task."""
     rows, callers = run.events.rows, run.callers
-    cuda, mpi = pl.sum_horizontal(f"key{activity}" for activity in CUDA_ACTIVITIES), pl.col(f"key{MPI}")
     return by_thread.with_columns(
         run.task_names(pl.lit(rows.task[callers])).alias("task"),
         number=pl.Series(rows.task[callers] + 1),
         thread=pl.Series([rows.names[row] for row in callers], dtype=pl.String),
-        host_useful_ns=run.events.length - cuda - mpi,
-        cuda_ns=cuda,
+        host_useful_ns=run.events.length - times_of.IN_CUDA - times_of.IN_MPI,
+        cuda_ns=times_of.IN_CUDA,
         **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES[:OS])},
         os_ns=pl.sum_horizontal(f"key{place}" for place in OS_ACTIVITIES),
         off_cpu_ns=pl.when(pl.Series(run.is_scheduled)).then(f"key{OFF_CPU_ACTIVITY}"),
@@ -316,7 +301,7 @@ def _useful_rows(run: MeasuredRun, by_device: pl.DataFrame, by_task: pl.DataFram
     return times.group_by("over", NCCL_POLICY.name, maintain_order=True).agg(count=pl.len(), total_ns=useful.sum(), **spreads)
 
 
-def kernel_overlap(run: MeasuredRun) -> MeasuredTables:
+def kernel_overlap(run: MeasuredRun) -> Measurement:
     """The tables `overlap` and `overlap_summary`: the NCCL kernel counts too, as in BSC's views."""
     activity = run.on_tasks
     communicates = activity.counts[NCCL] > 0
@@ -339,7 +324,7 @@ def kernel_overlap(run: MeasuredRun) -> MeasuredTables:
         by_task.group_by("kernels").agg(**spread(pl.col(f"of_{base}"))).sort("kernels").with_columns(base=pl.lit(base))
         for base in ("communication", "trace")
     )
-    return MeasuredTables({OVERLAP: by_task.with_columns(task=run.task_names(pl.col("task"))), OVERLAP_SUMMARY: summary})
+    return Measurement(tables={OVERLAP: by_task.with_columns(task=run.task_names(pl.col("task"))), OVERLAP_SUMMARY: summary})
 
 
 def spread(values: pl.Expr) -> dict[str, pl.Expr]:
@@ -361,7 +346,7 @@ def bin_edges(run: MeasuredRun) -> Numbers:
     return np.array([length * place // count for place in range(count + 1)], dtype=np.int64)
 
 
-def time_bins(run: MeasuredRun) -> MeasuredTables:
+def time_bins(run: MeasuredRun) -> Measurement:
     """The tables `bins` and `device_bins`."""
     edges = bin_edges(run)
     of_devices, of_threads = times_in_parts(run, edges[:-1], edges[1:])
@@ -370,16 +355,16 @@ def time_bins(run: MeasuredRun) -> MeasuredTables:
     by_device = of_devices.select(
         bin="slot",
         device=run.device_names(pl.col("group")),
-        kernels_ns=_KERNELS,
-        nccl_ns=_NCCL_ALONE,
-        memory_ns=_MEMORY_ALONE,
-        idle_ns=pl.col("window") - _ACTIVE,
+        kernels_ns=times_of.IN_KERNELS,
+        nccl_ns=times_of.NCCL_ALONE,
+        memory_ns=times_of.COPIES_ALONE,
+        idle_ns=pl.col("window") - times_of.ACTIVE,
     )
     bins = bins.with_columns(begin_ns=edges[slots], end_ns=edges[slots + 1], bin="slot")
-    return MeasuredTables({BINS: bins, DEVICE_BINS: by_device})
+    return Measurement(tables={BINS: bins, DEVICE_BINS: by_device})
 
 
-def window_times(run: MeasuredRun) -> MeasuredTables:
+def window_times(run: MeasuredRun) -> Measurement:
     """The table `windows`; parts of the run may be outside of the window."""
     window, offset = run.window, run.events.offset
     (begin, end), parts = window.program, window.parts
@@ -394,4 +379,4 @@ def window_times(run: MeasuredRun) -> MeasuredTables:
         length_ns=last - first,
         share=(last - first) / (end - begin),
     )
-    return MeasuredTables({WINDOWS: table})
+    return Measurement(tables={WINDOWS: table})

@@ -1,7 +1,5 @@
-"""Sampled metrics of GPUs: means over the samples that fall inside the executions of a kernel, and means over time.
-
-A sample belongs to every kernel that runs at its time. Few samples fall into kernels that are shorter than the sampling
-interval: the number of samples shows how reliable a mean is."""
+"""Sampled metrics of GPUs: means over the samples that fall inside the executions of a kernel, and means over time. A sample
+belongs to every kernel that runs at its time."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Moments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
-from nsys2prv.efficiency.meter import MeasuredTables
+from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
 from nsys2prv.efficiency.meters.run_totals import bin_edges, spread
 from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, OnPage, Table
@@ -76,12 +74,12 @@ _WEIGHTED_MEAN = pl.when(_TIME.sum() > 0).then((pl.col("mean") * _TIME).sum() / 
 TABLES = (SAMPLED_KERNELS, SAMPLED_SUMMARY, SAMPLED_BINS)
 
 
-def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
+def sampled_metrics(run: MeasuredRun) -> Measurement:
     """The tables of sampled metrics."""
     samples = run.events.rows.located(run.frame(SAMPLES)).filter(pl.col("device") >= 0)
     samples = samples.select("start", "value", "device", metric="number")
     if samples.is_empty():
-        return MeasuredTables({})
+        return Measurement()
     edges, value = bin_edges(run), pl.col("value")
     place = np.searchsorted(edges, samples["start"].to_numpy(), side="right") - 1
     bins = pl.Series("bin", np.minimum(place, len(edges) - 2))
@@ -94,7 +92,7 @@ def sampled_metrics(run: MeasuredRun) -> MeasuredTables:
         pl.col("samples").sum(), tasks=pl.len(), weighted=_WEIGHTED_MEAN, **spread(pl.col("mean"))
     )  # fmt: skip
     in_bins = _with_names(run, in_bins.sort("metric", "device", "bin"))
-    return MeasuredTables({SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
+    return Measurement(tables={SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
 
 
 def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
@@ -132,7 +130,7 @@ def _with_names(run: MeasuredRun, frame: pl.DataFrame) -> pl.DataFrame:
 
 def _by_kernel_and_family(run: MeasuredRun, in_kernels: pl.DataFrame) -> pl.DataFrame:
     """Means by metric, task and device, of each of the kernels that take most time, and of each family."""
-    kernels = KERNELS.frame(run.measured(Kernels).filled.get(KERNELS, ()))
+    kernels = KERNELS.frame(run.measured(Kernels).tables.get(KERNELS, ()))
     named = with_names(in_kernels, run.events)
     by_kernel = named.filter(pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list()))
     by_family = (

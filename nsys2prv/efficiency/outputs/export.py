@@ -33,8 +33,6 @@ _FIRST_BYTES = 4096
 _NO_PERMISSION = "there is no permission to write in {}"
 _DLB_VERSION = "3.6.0"
 """Version of the format of TALP."""
-_OF_RUN = "Global"
-"""TALP's name for the region of the run."""
 _OF_OPENMP = ("ParallelEfficiency", "LoadBalance", "SchedulingEfficiency", "SerializationEfficiency")
 _FORMULA = r"^([=+\-@＝＋－＠])"
 """What makes a spreadsheet run a cell."""
@@ -78,7 +76,7 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
     calls = [int(tables[name]["count"].sum()) for name in ("mpi_calls", "cuda_calls")]
     mpi_of_nodes = tables["nodes"].filter(pl.col("threads") > 0).select(pl.col("mpi_ns") / pl.col("threads")).to_series()
     of_run = _region(run, nodes, 1, calls, min(mpi_of_nodes.drop_nulls(), default=None))
-    regions = {_OF_RUN: of_run}
+    regions = {"Global": of_run}  # as TALP calls the region of the run
     for row in tables["regions"].drop_nulls("device_parallel_efficiency").iter_rows(named=True):
         name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
         regions[name] = _region({column.name: row[column.name] for column in TREE_COLUMNS}, nodes, row["count"], (0, 0), None)

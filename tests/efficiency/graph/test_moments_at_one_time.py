@@ -28,7 +28,7 @@ def points(devices: list[Interval], hosts: list[Interval]) -> RunMoments:
 def order(devices: list[Interval], hosts: list[Interval]) -> list[tuple[int, int, bool]]:
     """Row and label of the intervals of all moments, and whether they are ends."""
     made = points(devices, hosts)
-    labels = made.label[made.interval(slice(None))]
+    labels = made.label[made.interval]
     return list(zip(made.moments.row.tolist(), labels.tolist(), made.is_end.tolist(), strict=True))
 
 
@@ -47,7 +47,7 @@ def test_calls_that_wait_without_length_are_one_inside_of_the_other() -> None:
     moments = order([(7, 5, 5, 0)], [(0, 5, 5, SYNCHRONIZATION), (1, 5, 5, SYNCHRONIZATION), (0, 5, 5, SYNCHRONIZATION)])
     assert [is_end for row, _, is_end in moments if row == 0] == [False, False, True, True]
     nested = points([], [(0, 5, 5, SYNCHRONIZATION)] * 2)
-    assert nested.start.tolist() == nested.interval(np.arange(2)).tolist() == [0, 1]
+    assert nested.start.tolist() == nested.interval[np.arange(2)].tolist() == [0, 1]
     assert nested.end.tolist() == [3, 2]
 
 

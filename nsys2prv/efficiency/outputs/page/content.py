@@ -143,16 +143,10 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
 
     for cells in _CELLS:
         packed = _packed(frames, cells)
-        of_sections: dict[str, list[PageTable]] = {"overview": [], "clocks": []}
-        for shown in packed.values():
-            of_sections.setdefault(shown.section, []).append(shown)
-        groups = [
-            {"id": key, "title": title, "defined": defined, "tables": of_sections[key]}
-            for key, title, defined in SECTIONS
-            if key in of_sections
-        ]
-        sections = {**content, "head": head, "tables": of_sections, "groups": groups}
-        html = rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), sections, data, packed)
+        ids = ("overview", "clocks", *(key for key, *_ in SECTIONS))
+        of_sections = {key: [table for table in packed.values() if table.section == key] for key in ids}
+        shown = {**content, "head": head, "tables": of_sections, "sections": SECTIONS}
+        html = rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), shown, data, packed)
         if len(html.encode()) < LARGEST:
             break
     return html

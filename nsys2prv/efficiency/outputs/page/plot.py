@@ -13,12 +13,15 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
+from nsys2prv.efficiency.intervals import Floats
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.outputs.page.template import environment
@@ -31,7 +34,6 @@ _FEW_POWERS = 2
 _STEPS = (1, 2, 2.5, 5, 10)
 QUARTERS = tuple((quarter / 4, f"{25 * quarter} %") for quarter in range(5))
 """Ticks of an axis of shares."""
-Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,12 @@ class PlotAxis:
     divisor: float = 1
     named: tuple[tuple[float, str], ...] | None = None
 
-    def at(self, values: Iterable[float]) -> Numbers:
+    def at(self, values: Iterable[float]) -> Floats:
         """Places of values, 0 to SIDE."""
         numbers = np.array([self.low, self.high, *values], dtype=np.float64)
         if self.is_log:
             numbers = np.log10(np.maximum(numbers, 1e-300))
-        places: Numbers = (numbers[2:] - numbers[0]) / ((numbers[1] - numbers[0]) or 1) * SIDE
+        places: Floats = (numbers[2:] - numbers[0]) / ((numbers[1] - numbers[0]) or 1) * SIDE
         return places
 
     def ticks(self, count: int = 5) -> list[tuple[float, str]]:
@@ -126,7 +128,7 @@ class Plot:
             box = f'x="{_n(x0)}" y="{_n(y0)}" width="{_n(x1 - x0)}" height="{_n(y1 - y0)}"'
             self.shapes.append(f'<rect {box} fill="{fill}"><title>{text(title)}</title></rect>')
 
-    def steps(self, edges: Iterable[float], low: Numbers, high: Numbers, colour: str, opacity: float = 1) -> None:
+    def steps(self, edges: Iterable[float], low: Floats, high: Floats, colour: str, opacity: float = 1) -> None:
         """A filled area between two lines of steps; `edges` has one value more than the others."""
         self.band(np.repeat(list(edges), 2)[1:-1], low.repeat(2), high.repeat(2), colour, opacity)
 
@@ -202,7 +204,7 @@ def _n(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _path(x: Numbers, y: Numbers) -> str:
+def _path(x: Floats, y: Floats) -> str:
     is_number = np.isfinite(x) & np.isfinite(y)
     is_joined = np.append(False, is_number)[: len(x)]
     places = zip(x[is_number], y[is_number], is_joined[is_number], strict=True)
@@ -212,8 +214,7 @@ def _path(x: Numbers, y: Numbers) -> str:
 # -- bars and figures -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A piece of a bar: how much of the widest bar it takes (0 to 1), its colour, and the text under the pointer."""
 
     width: float
@@ -221,8 +222,7 @@ class Piece:
     title: str
 
 
-@dataclass(frozen=True)
-class BarRow:
+class BarRow(NamedTuple):
     """A row: its name, its bar, and its number as text; `below`: what it consists of."""
 
     name: str
@@ -248,7 +248,7 @@ class Figure:
     reading: str = ""
     notes: Sequence[str] = ()
 
-    @property
+    @cached_property
     def drawn(self) -> Markup | None:
         """The plot for the page."""
         return None if self.plot is None else self.plot.html()

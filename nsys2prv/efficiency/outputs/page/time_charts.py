@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from nsys2prv.efficiency import closeups
+from nsys2prv.efficiency.intervals import Floats, Numbers
 from nsys2prv.efficiency.metrics import DEVICE_TREE
 from nsys2prv.efficiency.outputs.page import plot as plots
 from nsys2prv.efficiency.outputs.page.charts import kind_of
@@ -54,8 +55,8 @@ class Activity:
 
     rows: list[str]
     groups: list[tuple[int, str]]
-    edges: NDArray[np.int64]
-    shares: NDArray[np.float64]
+    edges: Numbers
+    shares: Floats
 
     @classmethod
     def of(cls, frames: Frames, by: str = "device") -> Activity:
