@@ -6,8 +6,6 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Protocol
 
 from nsys2prv.vocabulary.printable import printable
 
@@ -30,13 +28,17 @@ def say(sentence: str) -> None:
             print(f"nsys2prv: {printable(sentence)}", file=sys.stderr)
 
 
-class Bar(Protocol):
-    """Shows how much of some work is done, of `total`, which may be changed while it runs."""
+class Bar:
+    """How much of some work is done, of `total`, which may be changed while it runs; this class shows it nowhere."""
 
-    total: float | None
+    def __init__(self, total: float | None = None) -> None:
+        self.total = total
 
     def update(self, n: float = 1) -> object:
         """So much more is done."""
+
+
+no_progress = Bar().update
 
 
 @contextlib.contextmanager
@@ -55,7 +57,7 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
     screen = sys.stderr
     # A terminal may go away meanwhile: tqdm goes on without it.
     if _hidden or screen is None or not (screen.isatty() if shown is None else shown):
-        yield SimpleNamespace(total=total, update=lambda n=1: None)
+        yield Bar(total)
         return
     # Loaded where it is shown.
     from tqdm import tqdm
@@ -82,7 +84,3 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
             if bar.format_dict["elapsed"] >= _DELAY:
                 # What was drawn between updates is not known to `close`, and would stay before the next line.
                 bar.clear()
-
-
-def no_progress(_count: int) -> None:
-    """Progress that is not shown."""
