@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_o
 from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.process import clean_up, end_by_signals, published
+from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000
 LIBRARY_SETTINGS = {
@@ -53,6 +55,9 @@ def main() -> None:
     end_by_signals(_leave)
     _warn_of_the_other_program()
     try:
+        if "--version" in itertools.takewhile(lambda word: word.startswith("-"), sys.argv[1:]):
+            print(f"nsys2prv {__version__}")
+            end(0)
         prepare_libraries()
         memory.check_address_space()
         from nsys2prv.cli.app import app
