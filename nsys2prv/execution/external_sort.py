@@ -120,13 +120,21 @@ class ExternalSort:
     folder
         Folder of the runs, made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
     until
-        Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
+        Column (Int64, no nulls) with the value of the first sort column until which a row lasts: for `until` of `load`.
+
+    Attributes
+    ----------
+    column
+        The first sort column.
+    rows
+        Number of rows that were added.
 
     Pickled, it has its rows on the disk: the unpickled object reads them and removes none.
     """
 
     def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
         self._by = list(by)
+        self.column = self._by[0]
         self._folder = folder
         self._until = until
         self._schema = pl.Schema()
@@ -139,11 +147,6 @@ class ExternalSort:
         self.finish()
         self._runs = [run if isinstance(run[0].rows, StoredRows) else self._stored([run[0].rows]) for run in self._runs]
         return {**self.__dict__, "_is_borrowed": True}
-
-    @property
-    def column(self) -> str:
-        """The first sort column."""
-        return self._by[0]
 
     def part(self) -> ExternalSort:
         """An ExternalSort for a piece of work on another thread, or in another process; `absorb` it when it is done."""

@@ -61,12 +61,6 @@ def differ_from_before(*columns: np.ndarray) -> np.ndarray:
     return differ
 
 
-def is_constant(column: pl.Series) -> bool:
-    """Whether a column is null in all rows, or the same whole number."""
-    nulls = column.null_count()
-    return nulls == len(column) or (column.dtype.is_integer() and not nulls and column.min() == column.max())
-
-
 def drop_duplicates(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFrame:
     """One row for each value of a key: of rows that differ only elsewhere the first in the order of their columns, where what
     is known comes before what is null."""
