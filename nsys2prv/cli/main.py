@@ -14,7 +14,7 @@ import traceback
 from typing import NoReturn
 
 from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_warnings
-from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
+from nsys2prv.errors import TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.process import clean_up, end_by_signals, published
 from nsys2prv.vocabulary.version import __version__
@@ -62,12 +62,9 @@ def main() -> None:
         memory.check_address_space()
         from nsys2prv.cli.app import app
 
-        # Typer returns the exit code, also for Ctrl-C.
         code = app(standalone_mode=False, prog_name="nsys2prv")
     except Nsys2prvError as error:
         end_with(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        code = INTERRUPTED_EXIT_CODE
     except SystemExit as ended:
         end(ended.code if isinstance(ended.code, int) else 1)
     except BaseException as error:
@@ -86,8 +83,6 @@ def main() -> None:
         program = getattr(getattr(error, "ctx", None), "command_path", "nsys2prv")
         sentence = f"{error.format_message().rstrip('.')};".replace("?;", "?")
         end_with(f"{sentence[:1].lower()}{sentence[1:]} `{program} -h` shows what it takes", UsageError.exit_code)
-    if code == INTERRUPTED_EXIT_CODE:
-        end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
     end(code or 0)
 
 
