@@ -21,15 +21,11 @@ _withheld: set[str] = set()
 """What the user does not want in this call of the program."""
 
 
-def be_quiet() -> None:
-    """Print results that were asked for and errors only: no summaries, no warnings, no progress."""
-    _withheld.add("summaries")
-    progress.hide()
-
-
-def no_colors() -> None:
-    """Print without colors, also on a terminal."""
-    _withheld.add("colors")
+def withhold(what: str) -> None:
+    """Print no `summaries`, warnings and progress, but results that were asked for and errors; or no `colors` on a terminal."""
+    _withheld.add(what)
+    if what == "summaries":
+        progress.hide()
 
 
 def has_colors(stream: Any = None) -> bool:

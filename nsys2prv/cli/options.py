@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from nsys2prv.cli.console import be_quiet, no_colors
+from nsys2prv.cli.console import withhold
 from nsys2prv.errors import UsageError
 from nsys2prv.run.options import OptionSet, OptionText, check_utf8, declared_options
 from nsys2prv.vocabulary.wording import short
@@ -48,16 +48,15 @@ def check_json_flag(as_json: bool, inputs: Iterable[str]) -> None:
         raise UsageError(f"{named}: there is no such input; --json prints and takes no value, --json-file FILE writes a file")
 
 
-def _flag(name: str, short: str, help: str, set_it: Callable[[], None]) -> inspect.Parameter:
-    """An option that all commands have, and that has its effect at once."""
-    spellings = (f"--{name.replace('_', '-')}", *([short] if short else []))
-    info = typer.Option(*spellings, help=help, callback=lambda is_set: set_it() if is_set else None, is_eager=True)
+def _flag(name: str, spellings: tuple[str, ...], help: str, what: str) -> inspect.Parameter:
+    """An option that all commands have, and that withholds something at once."""
+    info = typer.Option(*spellings, help=help, callback=lambda is_set: withhold(what) if is_set else None, is_eager=True)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
 
 
 _SHARED = (
-    _flag("quiet", "-q", "Print errors only, and results that are asked for (--json, --list).", be_quiet),
-    _flag("no_color", "", "Print without colors, as with NO_COLOR in the environment.", no_colors),
+    _flag("quiet", ("--quiet", "-q"), "Print errors only, and results that are asked for (--json, --list).", "summaries"),
+    _flag("no_color", ("--no-color",), "Print without colors, as with NO_COLOR in the environment.", "colors"),
 )
 SHARED_OPTIONS = tuple(parameter.name for parameter in _SHARED)
 """Names of the options that the program and all commands have."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -95,11 +93,9 @@ class Window(NamedTuple):
     begin: int | None
     end: int | None
 
-    def batches(self, run: _Run) -> _Run:
-        """Batches of a run with rows that may be in the window."""
-        first = 0 if self.begin is None else bisect.bisect_left(run, self.begin, key=attrgetter("last"))
-        behind = None if self.end is None else bisect.bisect_left(run, self.end, key=attrgetter("first"))
-        return run[first:behind]
+    def meets(self, batch: _Batch) -> bool:
+        """Whether rows of a batch may be in the window."""
+        return (self.begin is None or batch.last >= self.begin) and (self.end is None or batch.first < self.end)
 
     def rows(self, batch: _Batch, column: str) -> pl.DataFrame:
         """Rows of a batch, which are sorted by a column, that are in the window."""
@@ -120,7 +116,7 @@ class ExternalSort:
     folder
         Folder of the runs, made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
     until
-        Column (Int64, no nulls) with the value of the first sort column until which a row lasts: for `until` of `load`.
+        Column (Int64, no nulls) with the value of the first sort column until which a row lasts; None: its own value.
 
     Attributes
     ----------
@@ -136,7 +132,7 @@ class ExternalSort:
         self._by = list(by)
         self.column = self._by[0]
         self._folder = folder
-        self._until = until
+        self._until = until or self.column
         self._schema = pl.Schema()
         self._pending: list[pl.DataFrame] = []
         self._runs: list[_Run] = []
@@ -206,18 +202,18 @@ class ExternalSort:
 
     def most_rows(self, window: Window) -> int:
         """How many rows of a window `load` reads at most, after `finish`."""
-        return sum(batch.length for run in self._runs for batch in window.batches(run))
+        return sum(batch.length for batch in itertools.chain.from_iterable(self._runs) if window.meets(batch))
 
     def load(self, window: Window, until: int | None = None) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
         were added first come first. With `until`, only those that last until a value of it or longer. May be called from
         several threads."""
-        batches = (batch for run in self._runs for batch in window.batches(run) if until is None or batch.until >= until)
-        frames = (in_types(rows, self._schema) for batch in batches if (rows := window.rows(batch, self.column)).height)
-        if until is None:
-            return list(frames)
-        assert self._until is not None, "needs the until column"
-        return [rows for frame in frames if (rows := frame.filter(pl.col(self._until) >= until)).height]
+        batches = (batch for run in self._runs for batch in run if window.meets(batch))
+        loaded = (window.rows(batch, self.column) for batch in batches if until is None or batch.until >= until)
+        frames = (in_types(rows, self._schema) for rows in loaded)
+        if until is not None:
+            frames = (rows.filter(pl.col(self._until) >= until) for rows in frames)
+        return [rows for rows in frames if rows.height]
 
     def drop_before(self, value: int | None) -> None:
         """Delete runs that neither a window from a value of the first sort column on nor rows that last until it need; None:
@@ -247,7 +243,7 @@ class ExternalSort:
             return [self._batch(rows, store_rows(rows, file, path)) for rows in batches]
 
     def _batch(self, rows: pl.DataFrame, place: pl.DataFrame | StoredRows) -> _Batch:
-        values, untils = (rows[name].to_numpy() for name in (self.column, self._until or self.column))
+        values, untils = (rows[name].to_numpy() for name in (self.column, self._until))
         return _Batch(place, len(values), int(values[0]), int(values[-1]), int(untils.max()))
 
 
