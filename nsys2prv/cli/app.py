@@ -238,10 +238,8 @@ def views(
 
 def _show(result: Results, text: str | None) -> None:
     """Print a result as text, with its warnings; None: as JSON."""
-    from nsys2prv.efficiency.outputs.export import json_text
-
     if text is None:
-        print(json_text(result.as_json()), end="")
+        print_json(result.as_json(), indent=None, allow_nan=False)
     else:
         print_summary(text)
         print_warnings(result.head["warnings"])
