@@ -30,7 +30,7 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 # Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
 CEILINGS = {
     "vocabulary": (1_674, 12),
-    "execution": (1_580, 8),
+    "execution": (1_576, 8),
     "exports": (2_653, 12),
     "sources": (6_190, 40),
     "timeline": (2_654, 10),
@@ -40,7 +40,7 @@ CEILINGS = {
     "paraver": (3_784, 17),
     "efficiency": (17_129, 69),
     "demo": (1_728, 9),
-    "cli": (874, 5),
+    "cli": (861, 5),
     "api": (343, 2),
 }
 
