@@ -28,7 +28,7 @@ from nsys2prv.cli.options import (
     Reports,
     TracePath,
     check_json_flag,
-    takes,
+    with_options,
 )
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
@@ -36,14 +36,12 @@ from nsys2prv.errors import LEFT_OUT_EXIT_CODE, UsageError, counted
 from nsys2prv.run.options import ReadOptions, name_list
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary.printable import printable_lines
-from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import known_to, ranks_of_run
 
 if TYPE_CHECKING:
     from nsys2prv.efficiency.results import Results
 
 
-@takes(TranslateOptions)
 def translate(
     reports: Reports,
     out: Annotated[
@@ -134,7 +132,6 @@ def _counts_of_messages(messages: Any) -> list[tuple[int, str]]:
     return counts
 
 
-@takes(ReadOptions, "unrelated", "nsys")
 def inspect(
     reports: Reports,
     as_json: AsJson = False,
@@ -149,7 +146,7 @@ def inspect(
     ] = False,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Names to list with --nvtx; --json has all.")] = 40,
     *,
-    options: ReadOptions,
+    options: Annotated[ReadOptions, ("unrelated", "nsys")],
 ) -> None:
     """Summarize a run and its reports.
 
@@ -169,7 +166,6 @@ def inspect(
         print_result(run_as_text(*inspect_run(reports, options), with_clocks=clocks, verbose=verbose))
 
 
-@takes()
 def check(
     trace: Annotated[Path, TracePath],
     as_json: AsJson = False,
@@ -201,7 +197,6 @@ def check(
         raise typer.Exit(1)
 
 
-@takes()
 def views(
     trace: Annotated[Path | None, TracePath] = None,
     out: Annotated[
@@ -243,16 +238,13 @@ def views(
 
 def _show(result: Results, text: str | None) -> None:
     """Print a result as text, with its warnings; None: as JSON."""
-    from nsys2prv.efficiency.outputs.export import json_text
-
     if text is None:
-        print(json_text(result.as_json()), end="")
+        print_json(result.as_json(), indent=None, allow_nan=False)
     else:
         print_summary(text)
         print_warnings(result.head["warnings"])
 
 
-@takes(EfficiencyOptions)
 def efficiency(
     inputs: Inputs,
     out: Page = None,
@@ -290,7 +282,6 @@ def efficiency(
         raise typer.Exit(LEFT_OUT_EXIT_CODE)
 
 
-@takes(CompareOptions, *COMPARE_OPTIONS)
 def compare(
     runs: Annotated[
         list[str],
@@ -309,7 +300,7 @@ def compare(
         bool, typer.Option("--markdown", help="Print the result as Markdown, in place of text, for a merge request.")
     ] = False,
     *,
-    options: CompareOptions,
+    options: Annotated[CompareOptions, COMPARE_OPTIONS],
 ) -> None:
     """Compare runs.
 
@@ -334,7 +325,6 @@ def compare(
         raise error
 
 
-@takes(WhatIfOptions)
 def whatif(
     inputs: Inputs,
     json_file: JsonFile = None,
@@ -358,7 +348,6 @@ def whatif(
     _show(replayed, None if as_json else replayed.as_text(width=terminal_width()))
 
 
-@takes()
 def demo(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder for reports and trace; new, or that of an earlier demo.")
@@ -398,20 +387,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (translate, inspect, check, efficiency, compare, whatif, views, demo):
-    app.command(cls=Command)(command)
-
-
-def _show_version(requested: bool) -> None:
-    if requested:
-        print(f"nsys2prv {__version__}")
-        raise typer.Exit
+    app.command(cls=Command)(with_options(command))
 
 
 @app.callback()
-@takes()
+@with_options
 def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
-    ] = False,
+    # Printed before the commands are loaded.
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     pass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import io
+import json
 import os
 import shutil
 import sys
@@ -21,15 +21,11 @@ _withheld: set[str] = set()
 """What the user does not want in this call of the program."""
 
 
-def be_quiet() -> None:
-    """Print results that were asked for and errors only: no summaries, no warnings, no progress."""
-    _withheld.add("summaries")
-    progress.hide()
-
-
-def no_colors() -> None:
-    """Print without colors, also on a terminal."""
-    _withheld.add("colors")
+def withhold(what: str) -> None:
+    """Print no `summaries`, warnings and progress, but results that were asked for and errors; or no `colors` on a terminal."""
+    _withheld.add(what)
+    if what == "summaries":
+        progress.hide()
 
 
 def has_colors(stream: Any = None) -> bool:
@@ -61,9 +57,11 @@ def print_result(text: str) -> None:
     print(_expressible(text, sys.stdout))
 
 
-def print_json(content: Any) -> None:
-    """Print an object as JSON."""
-    print(safe_json(content, indent=1))
+def print_json(content: Any, **form: Any) -> None:
+    """Print an object as JSON, with escapes where the encoding lacks some of its signs; `form` as for `json.dumps`."""
+    form = {"indent": 1, **form}
+    text = safe_json(content, **form)
+    print(text if _is_expressible(text, sys.stdout) else json.dumps(content, **form))
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -130,13 +128,9 @@ def prepare_output() -> None:
     progress.hide(False)
     if sys.stdout is None:
         return
-    codecs.register_error(_ESCAPES, _escaped)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors=_ESCAPES)
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.stdout = _Results(sys.stdout)
-
-
-_ESCAPES = "escapes of JSON"
 
 
 _IN_ASCII = str.maketrans(
@@ -145,21 +139,17 @@ _IN_ASCII = str.maketrans(
 """What stands for signs of our texts where the encoding lacks them."""
 
 
-def _expressible(text: str, stream: Any) -> str:
-    """A text with signs that the encoding of a stream has; others are escaped when it is printed."""
+def _is_expressible(text: str, stream: Any) -> bool:
     try:
         text.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeError:
-        return text.translate(_IN_ASCII)
-    return text
+        return False
+    return True
 
 
-def _escaped(error: UnicodeError) -> tuple[str, int]:
-    """Escapes that are read in JSON, and can be read in other text."""
-    if not isinstance(error, UnicodeEncodeError):
-        raise error
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)), error.end
+def _expressible(text: str, stream: Any) -> str:
+    """A text with signs that the encoding of a stream has; others are escaped when it is printed."""
+    return text if _is_expressible(text, stream) else text.translate(_IN_ASCII)
 
 
 def end(code: int) -> NoReturn:

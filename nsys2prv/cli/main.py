@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import sys
@@ -13,9 +14,10 @@ import traceback
 from typing import NoReturn
 
 from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_warnings
-from nsys2prv.errors import INTERRUPTED_EXIT_CODE, TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
+from nsys2prv.errors import TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.process import clean_up, end_by_signals, published
+from nsys2prv.vocabulary.version import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000
 LIBRARY_SETTINGS = {
@@ -53,16 +55,16 @@ def main() -> None:
     end_by_signals(_leave)
     _warn_of_the_other_program()
     try:
+        if "--version" in itertools.takewhile(lambda word: word.startswith("-"), sys.argv[1:]):
+            print(f"nsys2prv {__version__}")
+            end(0)
         prepare_libraries()
         memory.check_address_space()
         from nsys2prv.cli.app import app
 
-        # Typer returns the exit code, also for Ctrl-C.
         code = app(standalone_mode=False, prog_name="nsys2prv")
     except Nsys2prvError as error:
         end_with(str(error), error.exit_code)
-    except KeyboardInterrupt:
-        code = INTERRUPTED_EXIT_CODE
     except SystemExit as ended:
         end(ended.code if isinstance(ended.code, int) else 1)
     except BaseException as error:
@@ -81,8 +83,6 @@ def main() -> None:
         program = getattr(getattr(error, "ctx", None), "command_path", "nsys2prv")
         sentence = f"{error.format_message().rstrip('.')};".replace("?;", "?")
         end_with(f"{sentence[:1].lower()}{sentence[1:]} `{program} -h` shows what it takes", UsageError.exit_code)
-    if code == INTERRUPTED_EXIT_CODE:
-        end_with("interrupted; nothing was written", INTERRUPTED_EXIT_CODE)
     end(code or 0)
 
 

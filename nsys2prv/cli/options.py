@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from nsys2prv.cli.console import be_quiet, no_colors
+from nsys2prv.cli.console import withhold
 from nsys2prv.errors import UsageError
 from nsys2prv.run.options import OptionSet, OptionText, check_utf8, declared_options
 from nsys2prv.vocabulary.wording import short
@@ -48,46 +48,42 @@ def check_json_flag(as_json: bool, inputs: Iterable[str]) -> None:
         raise UsageError(f"{named}: there is no such input; --json prints and takes no value, --json-file FILE writes a file")
 
 
-def _flag(name: str, short: str, help: str, set_it: Callable[[], None]) -> inspect.Parameter:
-    """An option that all commands have, and that has its effect at once."""
-    spellings = (f"--{name.replace('_', '-')}", *([short] if short else []))
-    info = typer.Option(*spellings, help=help, callback=lambda is_set: set_it() if is_set else None, is_eager=True)
+def _flag(name: str, spellings: tuple[str, ...], help: str, what: str) -> inspect.Parameter:
+    """An option that all commands have, and that withholds something at once."""
+    info = typer.Option(*spellings, help=help, callback=lambda is_set: withhold(what) if is_set else None, is_eager=True)
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, info])
 
 
 _SHARED = (
-    _flag("quiet", "-q", "Print errors only, and results that are asked for (--json, --list).", be_quiet),
-    _flag("no_color", "", "Print without colors, as with NO_COLOR in the environment.", no_colors),
+    _flag("quiet", ("--quiet", "-q"), "Print errors only, and results that are asked for (--json, --list).", "summaries"),
+    _flag("no_color", ("--no-color",), "Print without colors, as with NO_COLOR in the environment.", "colors"),
 )
 SHARED_OPTIONS = tuple(parameter.name for parameter in _SHARED)
 """Names of the options that the program and all commands have."""
 
 
-def takes(options: type[OptionSet] | None = None, *names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command, or the program, the options that all have; and all of a set (or those named) in the place of its
-    parameter `options`, which gets the set."""
-    hints = {} if options is None else get_type_hints(options)
-    declared_fields = [] if options is None else declared_options(options, names)
-    of_set = [_parameter(declared, text, hints[declared.name]) for declared, text in declared_fields]
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command, or the program, with the options that all have, and those of a set in the place of its parameter `options`,
+    which gets the set; of `Annotated[SET, names]`, some of them."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    hint = parameters["options"].annotation if "options" in parameters else OptionSet
+    options, names = getattr(hint, "__origin__", hint), getattr(hint, "__metadata__", [()])[0]
+    hints = get_type_hints(options)
+    of_set = [_parameter(declared, text, hints[declared.name]) for declared, text in declared_options(options, names)]
+    new = [*(option for name, old in parameters.items() for option in (of_set if name == "options" else [old])), *_SHARED]
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in new]
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        parameters = inspect.signature(command, eval_str=True).parameters.values()
-        new = [*(option for old in parameters for option in (of_set if old.name == "options" else [old])), *_SHARED]
-        keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in new]
+    @wraps(command)
+    def run(**values: Any) -> None:
+        set_values = {option.name: values.pop(option.name) for option in of_set}
+        if "options" in parameters:
+            values["options"] = options(**{name: value for name, value in set_values.items() if value is not None})
+        command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})
 
-        @wraps(command)
-        def run(**values: Any) -> None:
-            set_values = {option.name: values.pop(option.name) for option in of_set}
-            if options is not None:
-                values["options"] = options(**{name: value for name, value in set_values.items() if value is not None})
-            command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})
-
-        # Typer looks for parameters in both.
-        run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
-        return run
-
-    return decorate
+    # Typer looks for parameters in both.
+    run.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return run
 
 
 def _parameter(declared: Field[Any], text: OptionText, hint: Any) -> inspect.Parameter:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
-import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from nsys2prv.execution import memory
-from nsys2prv.execution.output_files import make_folder, remove_file
+from nsys2prv.execution.output_files import disk_errors, make_folder, remove_file
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
 
 RUN_ROWS = 40_000
@@ -27,7 +24,7 @@ _KEPT_ROWS = 8_000
 """Rows that may stay in memory after the last `add`: there are many collections, most of them small."""
 _MOST_PENDING = 32
 """Frames that wait to be written; more are concatenated."""
-_BATCH_ROWS = 8_192
+_BATCH_ROWS = 16_384
 """Rows of a run that are read at once. A window may read up to so many rows too much of each run."""
 _WRITE_BYTES = 1_000_000
 """Bytes that are written at once: a file system takes a few large pieces in half the time of many small ones."""
@@ -36,7 +33,37 @@ _MOST_RUNS, _JOINED_RUNS = 96, 32
 many, and windows over the runs of a thousand reports would get few rows of each."""
 
 
-Rows = TypeVar("Rows", pl.DataFrame, pa.RecordBatch)
+class StoredRows(NamedTuple):
+    """Rows in a file, as an Arrow stream with the narrowest types that hold their numbers: where it is (bytes), how many."""
+
+    path: Path
+    offset: int
+    length: int
+    rows: int
+
+    def load(self, columns: Sequence[int] | None = None) -> pl.DataFrame:
+        """Columns, by their places (at least one; None: all), in their order and in the types in which they are stored."""
+        options = pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
+        # What is mapped counts as memory of the process: no longer than these rows are read.
+        with disk_errors(self.path), pa.memory_map(str(self.path)) as file:
+            file.seek(self.offset)
+            with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
+                return pl.DataFrame(pl.from_arrow(stream.read_all(), rechunk=False))
+
+
+def store_rows(rows: pl.DataFrame, file: BinaryIO | pa.NativeFile, path: Path) -> StoredRows:
+    """Append rows to an open file, which has a path. Columns of nulls take no space.
+
+    Narrow numbers would take more time compressed, and hardly less space."""
+    columns = (column.cast(pl.Null) if column.null_count() == len(column) else column for column in rows.get_columns())
+    narrow = pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
+    table = narrow.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
+    is_text = not all(pa.types.is_primitive(field.type) or pa.types.is_null(field.type) for field in table.schema)
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
+    offset = file.tell()
+    with pa.ipc.new_stream(file, table.schema, options=options) as stream:
+        stream.write_table(table)
+    return StoredRows(path, offset, file.tell() - offset, rows.height)
 
 
 def in_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
@@ -45,11 +72,19 @@ def in_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
     return pl.DataFrame([rows[name].cast(dtype) for name, dtype in schema.items()])
 
 
-def narrowest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the narrowest types that hold their whole numbers, and without space for columns of nulls: that takes less time
-    than compression, and hardly more space."""
-    columns = (column.cast(pl.Null) if column.null_count() == len(column) else column for column in rows.get_columns())
-    return pl.DataFrame([column.shrink_dtype() if column.dtype.is_integer() else column for column in columns])
+class _Batch(NamedTuple):
+    """Rows in the order of the first sort column, in memory or in a file: how many, first and last value of that column, and
+    largest value of the `until` column."""
+
+    rows: pl.DataFrame | StoredRows
+    length: int
+    first: int
+    last: int
+    until: int
+
+
+_Run = list[_Batch]
+"""Batches in the order of the first sort column, all in one file, or one in memory."""
 
 
 class Window(NamedTuple):
@@ -58,46 +93,17 @@ class Window(NamedTuple):
     begin: int | None
     end: int | None
 
-    def cut(self, rows: Rows, column: np.ndarray) -> Rows:
-        """Those of some rows, which are sorted by a column, that are in the window."""
-        first = 0 if self.begin is None else int(np.searchsorted(column, self.begin))
-        behind = len(column) if self.end is None else int(np.searchsorted(column, self.end))
-        return rows.slice(first, behind - first)
+    def meets(self, batch: _Batch) -> bool:
+        """Whether rows of a batch may be in the window."""
+        return (self.begin is None or batch.last >= self.begin) and (self.end is None or batch.first < self.end)
 
-
-class _Batch(NamedTuple):
-    """Number of rows, first and last value of the first sort column, and largest value of the `until` column."""
-
-    length: int
-    first: int
-    last: int
-    until: int
-
-
-class _Run(NamedTuple):
-    """Rows in the order of the first sort column, in memory or in a file; there they are in batches, and have narrow types."""
-
-    rows: pl.DataFrame | Path
-    types: pl.Schema
-    batches: list[_Batch]
-
-    def places_of(self, window: Window) -> range:
-        """Places of batches with rows that may be in a window."""
-        start = 0 if window.begin is None else bisect.bisect_left(self.batches, window.begin, key=attrgetter("last"))
-        stop = None if window.end is None else bisect.bisect_left(self.batches, window.end, key=attrgetter("first"))
-        return range(start, len(self.batches) if stop is None else stop)
-
-    def read(self, places: Sequence[int], window: Window, column: str, schema: pl.Schema) -> pl.DataFrame:
-        """Rows of some batches that are in a window."""
-        if isinstance(self.rows, pl.DataFrame):
-            in_window: pl.DataFrame = window.cut(self.rows, self.rows[column].to_numpy())
-            return in_window
-        with pa.memory_map(str(self.rows)) as file, pa.ipc.open_file(file) as reader:
-            batches = [reader.get_batch(place) for place in places]
-            for place in {0, len(batches) - 1}:
-                batches[place] = window.cut(batches[place], batches[place].column(column).to_numpy())
-            narrow = pl.DataFrame(pl.from_arrow(pa.Table.from_batches(batches), rechunk=False))
-            return in_types(narrow, schema)
+    def rows(self, batch: _Batch, column: str) -> pl.DataFrame:
+        """Rows of a batch, which are sorted by a column, that are in the window."""
+        rows = batch.rows.load() if isinstance(batch.rows, StoredRows) else batch.rows
+        values = rows[column].to_numpy()
+        first = 0 if self.begin is None else int(np.searchsorted(values, self.begin))
+        behind = len(values) if self.end is None else int(np.searchsorted(values, self.end))
+        return rows[first:behind]
 
 
 class ExternalSort:
@@ -110,15 +116,23 @@ class ExternalSort:
     folder
         Folder of the runs, made when it is needed. Nothing is written for fewer than `RUN_ROWS` rows.
     until
-        Column (Int64, no nulls) with the value of the first sort column until which a row lasts: only for `load_open`.
+        Column (Int64, no nulls) with the value of the first sort column until which a row lasts; None: its own value.
+
+    Attributes
+    ----------
+    column
+        The first sort column.
+    rows
+        Number of rows that were added.
 
     Pickled, it has its rows on the disk: the unpickled object reads them and removes none.
     """
 
     def __init__(self, by: Sequence[str], folder: Path, until: str | None = None) -> None:
         self._by = list(by)
+        self.column = self._by[0]
         self._folder = folder
-        self._until = until
+        self._until = until or self.column
         self._schema = pl.Schema()
         self._pending: list[pl.DataFrame] = []
         self._runs: list[_Run] = []
@@ -127,13 +141,8 @@ class ExternalSort:
 
     def __getstate__(self) -> dict[str, object]:
         self.finish()
-        self._runs = [run if isinstance(run.rows, Path) else self._stored(run.rows) for run in self._runs]
+        self._runs = [run if isinstance(run[0].rows, StoredRows) else self._stored([run[0].rows]) for run in self._runs]
         return {**self.__dict__, "_is_borrowed": True}
-
-    @property
-    def column(self) -> str:
-        """The first sort column."""
-        return self._by[0]
 
     def part(self) -> ExternalSort:
         """An ExternalSort for a piece of work on another thread, or in another process; `absorb` it when it is done."""
@@ -142,7 +151,8 @@ class ExternalSort:
     def spill(self) -> None:
         """Write what is still in memory."""
         if self._pending:
-            self._runs.append(self._stored(pl.concat(self._pending)))
+            # Windows are sorted by all columns; a run need only be in the order of the first.
+            self._runs.append(self._stored([rows_in_order(pl.concat(self._pending), self.column)]))
             self._pending = []
 
     def absorb(self, part: ExternalSort) -> None:
@@ -183,7 +193,7 @@ class ExternalSort:
             self.spill()
         if self._pending:
             rows = rows_in_order(pl.concat(self._pending), self.column)
-            self._runs.append(_Run(rows, rows.schema, self._batches(rows, rows.height)))
+            self._runs.append([self._batch(rows, rows)])
             self._pending = []
         while len(self._runs) > _MOST_RUNS:
             # Neighbours, so that equal rows keep their order.
@@ -192,80 +202,49 @@ class ExternalSort:
 
     def most_rows(self, window: Window) -> int:
         """How many rows of a window `load` reads at most, after `finish`."""
-        return sum(run.batches[place].length for run in self._runs for place in run.places_of(window))
+        return sum(batch.length for batch in itertools.chain.from_iterable(self._runs) if window.meets(batch))
 
-    def load(self, window: Window, until: float = -math.inf) -> list[pl.DataFrame]:
+    def load(self, window: Window, until: int | None = None) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
-        were added first come first. Those that do not last `until` a value may be missing. May be called from several threads.
-        """
-        frames = []
-        for run in self._runs:
-            places = [place for place in run.places_of(window) if run.batches[place].until >= until]
-            if places and (rows := run.read(places, window, self.column, self._schema)).height:
-                frames.append(rows)
-        return frames
-
-    def load_open(self, cut: int) -> list[pl.DataFrame]:
-        """Rows that start before a value of the first sort column and last until it or longer, in the order of `load`."""
-        assert self._until is not None, "needs the until column"
-        frames = self.load(Window(None, cut), cut)
-        return [rows for frame in frames if (rows := frame.filter(pl.col(self._until) >= cut)).height]
-
-    def delete(self) -> None:
-        """Delete all rows, on disk and in memory."""
-        self.drop_before(None)
+        were added first come first. With `until`, only those that last until a value of it or longer. May be called from
+        several threads."""
+        batches = (batch for run in self._runs for batch in run if window.meets(batch))
+        loaded = (window.rows(batch, self.column) for batch in batches if until is None or batch.until >= until)
+        frames = (in_types(rows, self._schema) for rows in loaded)
+        if until is not None:
+            frames = (rows.filter(pl.col(self._until) >= until) for rows in frames)
+        return [rows for rows in frames if rows.height]
 
     def drop_before(self, value: int | None) -> None:
-        """Delete runs that neither a window from a value of the first sort column on nor `load_open` of it needs; None: all.
-        Copies of this object in other processes may be used on for what comes then; they delete nothing."""
+        """Delete runs that neither a window from a value of the first sort column on nor rows that last until it need; None:
+        all. Copies of this object in other processes may be used on for what comes then; they delete nothing."""
         runs, self._runs = self._runs, []
         for run in runs:
-            if self._is_borrowed or (value is not None and any(batch.until >= value for batch in run.batches)):
+            if self._is_borrowed or (value is not None and any(batch.until >= value for batch in run)):
                 self._runs.append(run)
-            elif isinstance(run.rows, Path):
-                remove_file(run.rows)
+            elif isinstance(run[0].rows, StoredRows):
+                remove_file(run[0].rows.path)
 
     def _joined(self, runs: list[_Run]) -> _Run:
         """Several runs as one; they are deleted."""
         several = self.part()
         several._runs, several._schema, several._is_borrowed = runs, self._schema, self._is_borrowed
-        frames = (rows_in_order(pl.concat(several.load(window)), self.column) for window in plan_windows([(several, 1)]))
-        # In types that hold the columns of all of them.
-        types = pl.concat([pl.DataFrame(schema=run.types) for run in runs], how="vertical_relaxed").schema
-        joined = self._written(frames, types)
-        several.delete()
+        windows = plan_windows([(several, 1)])
+        joined = self._stored(rows_in_order(pl.concat(several.load(window)), self.column) for window in windows)
+        several.drop_before(None)
         return joined
 
-    def _stored(self, rows: pl.DataFrame) -> _Run:
-        """Rows as a run in a file."""
-        # Windows are sorted by all columns; a run need only be in the order of the first.
-        narrow = rows_in_order(narrowest(rows), self.column)
-        return self._written([narrow], narrow.schema)
-
-    def _written(self, frames: Iterable[pl.DataFrame], types: pl.Schema) -> _Run:
-        """Consecutive frames as a run in a file, in types that hold their numbers."""
+    def _stored(self, frames: Iterable[pl.DataFrame]) -> _Run:
+        """Consecutive frames as a run in a file."""
         make_folder(self._folder)
-        size = memory.scaled(_BATCH_ROWS)
-        path, batches = self._folder / f"{secrets.token_hex(8)}.arrow", list[_Batch]()
-        schema = pl.DataFrame(schema=types).to_arrow(compat_level=pl.CompatLevel.oldest()).schema
-        options = pa.ipc.IpcWriteOptions(compression="lz4" if pl.String in types.dtypes() else None)
-        with (
-            path.open("wb", buffering=_WRITE_BYTES) as file,
-            pa.ipc.new_file(file, schema, options=options) as writer,
-        ):
-            for frame in frames:
-                # In one chunk: otherwise batches would end where the pending frames did.
-                table = in_types(frame, types).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()
-                writer.write_table(table, max_chunksize=size)
-                batches += self._batches(frame, size)
-        return _Run(path, types, batches)
+        path, size = self._folder / f"{secrets.token_hex(8)}.arrow", memory.scaled(_BATCH_ROWS)
+        with path.open("wb", buffering=_WRITE_BYTES) as file:
+            batches = (rows for frame in frames for rows in frame.iter_slices(size))
+            return [self._batch(rows, store_rows(rows, file, path)) for rows in batches]
 
-    def _batches(self, rows: pl.DataFrame, size: int) -> list[_Batch]:
-        values, untils = (rows[name].to_numpy() for name in (self.column, self._until or self.column))
-        slices = [slice(start, start + size) for start in range(0, len(values), size)]
-        return [
-            _Batch(len(values[part]), int(values[part][0]), int(values[part][-1]), int(untils[part].max())) for part in slices
-        ]
+    def _batch(self, rows: pl.DataFrame, place: pl.DataFrame | StoredRows) -> _Batch:
+        values, untils = (rows[name].to_numpy() for name in (self.column, self._until))
+        return _Batch(place, len(values), int(values[0]), int(values[-1]), int(untils.max()))
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:
@@ -274,10 +253,7 @@ def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1
     for collection, _ in collections:
         collection.finish()
     batches = sorted(
-        (batch.first, batch.length * weight)
-        for collection, weight in collections
-        for run in collection._runs
-        for batch in run.batches
+        (batch.first, batch.length * weight) for collection, weight in collections for run in collection._runs for batch in run
     )
     edges: list[int] = []
     most = memory.scaled(WINDOW_ROWS * times)

@@ -141,8 +141,7 @@ _REFUSED = {
     "memory": "memoryerror|out of memory|cannot allocate memory|memory allocation|not enough memory|unable to allocate|"
     "malloc of size|failed to map segment",
     "open files": "too many open files",
-    "threads": "can't start new thread|failed to spawn thread",
-    "threads or processes": "resource temporarily unavailable",
+    "threads or processes": "can't start new thread|failed to spawn thread|resource temporarily unavailable",
 }
 """What SQLite, Arrow, polars, Python and the loader of libraries say, in lower case: not all pass on a number, or the same."""
 _BYTES_ASKED_FOR = re.compile(r"(?:malloc|realloc) of size ([0-9]+)")

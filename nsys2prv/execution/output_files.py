@@ -29,8 +29,8 @@ PREFIX = ".nsys2prv."
 """How names of temporary folders begin."""
 _LOCK = "nsys2prv-temporary"
 """The file in a temporary folder that its process locks."""
-_FORMER = "former"
-"""Folder in a temporary folder for what had the names of an output."""
+_FORMER = "former-"
+"""How names in a temporary folder begin of what had the names of an output."""
 _SECONDS_TO_WAIT = 60.0
 """Of waiting for another program that gives names to files."""
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -77,36 +77,27 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
         if with_parents:
             parent.mkdir(parents=True, exist_ok=True)
         with signals_held():
-            folder, lock = _new_folder(parent, prefix)
+            lock = None
+            # Before it is locked, another process of the same purpose may take it for abandoned.
+            while lock is None:
+                # Reports may be confidential, and what workers exchange is executed: it is the user's alone.
+                folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+                lock = _locked(folder)
             stack.enter_context(cleaned_up(partial(_remove, folder, lock)))
         for abandoned in set(parent.glob(f"{prefix}*")) - {folder}:
             _remove_abandoned(abandoned)
         yield folder
 
 
-def _new_folder(parent: Path, prefix: str) -> tuple[Path, int]:
-    """A new temporary folder, and its lock."""
-    while True:
-        # Reports may be confidential, and what workers exchange is executed: it is the user's alone.
-        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-        try:
-            if (lock := _locked(folder)) is not None:
-                return folder, lock
-        except FileNotFoundError:
-            # Before it was locked, another process of the same purpose took it for abandoned.
-            continue
-        except OSError:
-            folder.rmdir()
-            raise
-
-
 def _locked(folder: Path) -> int | None:
-    """The lock of a temporary folder, which this process has now; None when the folder is of another process, or user."""
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+    """The lock of a temporary folder, which this process has now; None when another process has it, or removed the folder."""
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    except FileNotFoundError:
         return None
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    # Not that of a folder that was removed meanwhile.
+    except OSError:
+        folder.rmdir()
+        raise
     if _has_locked(lock) and (folder / _LOCK).exists():
         return lock
     os.close(lock)
@@ -116,11 +107,14 @@ def _locked(folder: Path) -> int | None:
 def _remove_abandoned(folder: Path) -> None:
     """Remove a temporary folder of a process that was killed."""
     with contextlib.suppress(OSError):
-        if (lock := _locked(folder)) is not None:
+        status = folder.lstat()
+        is_of_user = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
+        if is_of_user and (lock := _locked(folder)) is not None:
             # While it published, it may have moved a folder of views, with files of the user among them.
-            for former in (folder / _FORMER).glob("*"):
-                if former.is_dir() and not os.path.lexists(folder.parent / former.name):
-                    os.replace(former, folder.parent / former.name)
+            for former in folder.glob(f"{_FORMER}*"):
+                name = folder.parent / former.name.removeprefix(_FORMER)
+                if former.is_dir() and not os.path.lexists(name):
+                    os.replace(former, name)
             _remove(folder, lock)
 
 
@@ -256,7 +250,7 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
     """
     # Where each file is (None: nothing gets the name), the name that it gets, and the place of what had the name.
     paths = [
-        (None if path is None else folder / path, folder.parent / name, folder / _FORMER / name)
+        (None if path is None else folder / path, folder.parent / name, folder / f"{_FORMER}{name}")
         for folder, names in staged.items()
         for name, path in names.items()
     ]
@@ -270,22 +264,15 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
         if moves and not replace:
             raise OutputExists(moves[-1][0])
         moves += [(source, name, name) for source, name, _ in paths if source is not None]
-        moved: list[tuple[Path, Path, Path]] = []
-        at = next(iter(staged)).parent
-        try:
-            for source, at, _ in paths:
-                if source is not None and at.is_dir() and not at.is_symlink() and not source.is_dir():
-                    raise IsADirectoryError(errno.EISDIR, "there is a folder of this name")
-            for folder in staged:
-                (folder / _FORMER).mkdir()
-            for current, new, at in moves:
-                os.replace(current, new)
-                moved.append((current, new, at))
-        except OSError as error:
-            for current, new, _ in reversed(moved):
-                with contextlib.suppress(OSError):
-                    os.replace(new, current)
-            raise OutputError.not_writable(at, error.strerror or str(error)) from error
+        for source, name, _ in paths:
+            if source is not None and name.is_dir() and not name.is_symlink() and not source.is_dir():
+                raise OutputError.not_writable(name, "there is a folder of this name")
+        with contextlib.ExitStack() as undo:
+            for current, new, name in moves:
+                with output_errors(name):
+                    os.replace(current, new)
+                undo.callback(os.replace, new, current)
+            undo.pop_all()
         published.set()
 
 

@@ -20,6 +20,7 @@ from nsys2prv.execution import memory
 
 S = TypeVar("S")
 T = TypeVar("T")
+F = TypeVar("F")
 
 _MOST_THREADS = 2
 """Pieces of work at once, where memory and cores allow it; more would hold more memory than they save time."""
@@ -65,6 +66,17 @@ def run_all(work: Iterable[Callable[[Stop], T]]) -> list[T]:
             pool.shutdown(cancel_futures=True)
 
 
+def in_order(submit: Callable[[S], F], result: Callable[[F], T], arguments: Iterable[S], waiting: int) -> Iterator[T]:
+    """Results of work on each argument, in order, of which so many pieces are submitted ahead of the result in use."""
+    futures: collections.deque[F] = collections.deque()
+    for argument in arguments:
+        futures.append(submit(argument))
+        if len(futures) > waiting:
+            yield result(futures.popleft())
+    while futures:
+        yield result(futures.popleft())
+
+
 def map_ahead(function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
     """Results of a function for each argument, in order, computed on other threads while earlier results are in use: on as many
     as `max_threads` says. Where that is one thread for all work, results are computed when they are needed."""
@@ -72,16 +84,10 @@ def map_ahead(function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]
     if threads == 1:
         yield from map(function, arguments)
         return
-    waiting: collections.deque[Future[T]] = collections.deque()
     with ThreadPoolExecutor(threads) as pool:
         try:
-            for argument in arguments:
-                waiting.append(pool.submit(function, argument))
-                # One more than there are threads, so that none waits while a result is in use.
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            # One more than there are threads, so that none waits while a result is in use.
+            yield from in_order(lambda argument: pool.submit(function, argument), Future.result, arguments, threads)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -132,11 +138,9 @@ def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None
         yield
         return
     came: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     # None: set by another language, which can't be set again.
-    handlers = {number: handler for number, handler in handlers.items() if handler not in (None, signal.SIG_IGN)}
-    for number in handlers:
-        signal.signal(number, lambda number, _: came.append(number))
+    caught = [number for number in ENDING_SIGNALS if signal.getsignal(number) not in (None, signal.SIG_IGN)]
+    handlers = {number: signal.signal(number, lambda number, _: came.append(number)) for number in caught}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, by_processes)
     try:
         yield

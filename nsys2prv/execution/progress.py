@@ -6,8 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Protocol
+from typing import Any
 
 from nsys2prv.vocabulary.printable import printable
 
@@ -30,13 +29,18 @@ def say(sentence: str) -> None:
             print(f"nsys2prv: {printable(sentence)}", file=sys.stderr)
 
 
-class Bar(Protocol):
-    """Shows how much of some work is done, of `total`, which may be changed while it runs."""
+class Bar:
+    """How much of some work is done, of `total`, which may be changed while it runs."""
 
-    total: float | None
+    def __init__(self, total: float | None = None) -> None:
+        self.total, self.done = total, 0.0
 
-    def update(self, n: float = 1) -> object:
+    def update(self, n: float = 1) -> None:
         """So much more is done."""
+        self.done += n
+
+
+no_progress = Bar().update
 
 
 @contextlib.contextmanager
@@ -52,37 +56,34 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
     shown
         None: when stderr is a terminal.
     """
-    screen = sys.stderr
-    # A terminal may go away meanwhile: tqdm goes on without it.
+    bar, screen = Bar(total), sys.stderr
     if _hidden or screen is None or not (screen.isatty() if shown is None else shown):
-        yield SimpleNamespace(total=total, update=lambda n=1: None)
+        yield bar
         return
     # Loaded where it is shown.
     from tqdm import tqdm
 
-    style: dict[str, str] = {} if unit else {"bar_format": "{desc}: {elapsed}"}
-    with tqdm(desc=what, total=total, unit=unit, unit_scale=True, file=screen, leave=False, delay=_DELAY, **style) as bar:
-        ended = threading.Event()
+    form: dict[str, Any] = {"desc": what, "unit": unit, "unit_scale": True, "leave": False, "delay": _DELAY}
+    form |= {} if unit else {"bar_format": "{desc}: {elapsed}"}
+    ended = threading.Event()
 
-        def tick() -> None:
-            # A long piece of work would leave the bar as it is, or not be seen at all.
+    def show() -> None:
+        # A terminal may go away meanwhile: the work goes on without it.
+        with contextlib.suppress(OSError, ValueError), tqdm(file=screen, **form) as drawn:
             while not ended.wait(_DELAY):
-                bar.refresh()
+                drawn.total, drawn.n = bar.total, bar.done
+                drawn.refresh()
+            if drawn.format_dict["elapsed"] >= _DELAY:
+                # What is drawn so is not known to `close`, and would stay before the next line.
+                drawn.clear()
 
-        ticking = threading.Thread(target=tick, daemon=True)
-        # Without a thread it moves only with the work.
-        with contextlib.suppress(RuntimeError):
-            ticking.start()
-        try:
-            yield bar
-        finally:
-            ended.set()
-            if ticking.ident is not None:
-                ticking.join()
-            if bar.format_dict["elapsed"] >= _DELAY:
-                # What was drawn between updates is not known to `close`, and would stay before the next line.
-                bar.clear()
-
-
-def no_progress(_count: int) -> None:
-    """Progress that is not shown."""
+    # On a thread: a long piece of work would leave the bar as it is. Where there is none, nothing is shown.
+    thread = threading.Thread(target=show, daemon=True)
+    with contextlib.suppress(RuntimeError):
+        thread.start()
+    try:
+        yield bar
+    finally:
+        ended.set()
+        if thread.ident is not None:
+            thread.join()

@@ -41,17 +41,15 @@ def in_content_order(rows: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 def in_turns(pieces: Iterable[pl.DataFrame], by: str) -> Iterator[pl.DataFrame]:
     """The same rows, which are sorted by a column without nulls: those that are equal in it in one piece, and in the order of
     all other columns."""
-    waiting: pl.DataFrame | None = None
+    waiting: list[pl.DataFrame] = []
     for piece in pieces:
-        rows = piece if waiting is None else pl.concat([waiting, piece])
-        if rows.is_empty():
-            continue
-        waits = int(rows[by].search_sorted(rows[by][-1], "left"))
-        if waits:
-            yield in_content_order(rows[:waits], [by])
-        waiting = rows[waits:]
-    if waiting is not None:
-        yield in_content_order(waiting, [by])
+        if piece.height:
+            rows = pl.concat([*waiting, piece])
+            first_waiting = int(rows[by].search_sorted(rows[by][-1], "left"))
+            if first_waiting:
+                yield in_content_order(rows[:first_waiting], [by])
+            waiting = [rows[first_waiting:]]
+    yield from (in_content_order(rows, [by]) for rows in waiting)
 
 
 def differ_from_before(*columns: np.ndarray) -> np.ndarray:
@@ -61,12 +59,6 @@ def differ_from_before(*columns: np.ndarray) -> np.ndarray:
     for values in columns:
         differ[1:] |= values[1:] != values[:-1]
     return differ
-
-
-def is_constant(column: pl.Series) -> bool:
-    """Whether a column is null in all rows, or the same whole number."""
-    nulls = column.null_count()
-    return nulls == len(column) or (column.dtype.is_integer() and not nulls and column.min() == column.max())
 
 
 def drop_duplicates(rows: pl.DataFrame, key: str | Sequence[str]) -> pl.DataFrame:

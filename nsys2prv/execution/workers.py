@@ -5,7 +5,6 @@ arguments and results are sent between processes, so they must be picklable; lar
 
 from __future__ import annotations
 
-import collections
 import concurrent.futures
 import contextlib
 import functools
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from nsys2prv.errors import NoResources, NotPrivate, UsageError, WorkerDied
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import make_folder
-from nsys2prv.execution.process import ENDING_SIGNALS, clean_up, cleaned_up, signals_held
+from nsys2prv.execution.process import ENDING_SIGNALS, clean_up, cleaned_up, in_order, signals_held
 from nsys2prv.execution.progress import say
 from nsys2prv.vocabulary.version import __version__
 
@@ -82,14 +81,8 @@ class Workers:
     def map(self, function: Callable[[S], T], arguments: Iterable[S]) -> Iterator[T]:
         """Results of a function for each argument, in order; the first error is raised in place of its result, also those of
         `gather`."""
-        waiting: collections.deque[Any] = collections.deque()
-        for argument in arguments:
-            waiting.append(self.submit(function, argument))
-            # More than there are workers, so that no worker waits for a longer piece that was submitted earlier.
-            if len(waiting) >= 2 * self.count:
-                yield self.gather(waiting.popleft())
-        while waiting:
-            yield self.gather(waiting.popleft())
+        # More than there are workers, so that no worker waits for a longer piece that was submitted earlier.
+        return in_order(functools.partial(self.submit, function), self.gather, arguments, 2 * self.count - 1)
 
     def groups(self, sizes: Sequence[int], most: int, largest: float = math.inf) -> list[range]:
         """Groups of neighbours as pieces of work: each of about the same size, and enough of them for all workers.
@@ -192,9 +185,8 @@ class LocalWorkers(Workers):
             before = multiprocessing.active_children()
             try:
                 return self._pool.submit(function, argument)
-            except (concurrent.futures.BrokenExecutor, OSError, RuntimeError) as error:
-                is_refused = memory.resource_error_in(error) is not None
-                raise (NoResources("threads or processes") if is_refused else WorkerDied()) from error
+            except (OSError, RuntimeError) as error:
+                raise memory.resource_error_in(error) or WorkerDied() from error
             finally:
                 self._processes |= set(multiprocessing.active_children()).difference(before)
 
@@ -213,9 +205,9 @@ class LocalWorkers(Workers):
 
     def _note_end_of_thread(self, arguments: threading.ExceptHookArgs) -> None:
         """A thread of the executor that gets no further thread ends, and with it all work."""
-        if arguments.exc_value is not None and memory.resource_error_in(arguments.exc_value) is not None:
-            self._refused = NoResources("threads or processes")
-        else:
+        if arguments.exc_value is not None:
+            self._refused = memory.resource_error_in(arguments.exc_value)
+        if self._refused is None:
             self._excepthook(arguments)
 
     def close(self) -> None:

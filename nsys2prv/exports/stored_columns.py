@@ -8,21 +8,20 @@ A file has batches of rows, each a separate Arrow stream with the narrowest type
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import pyarrow as pa
 
 from nsys2prv.errors import NoResources, ReportError
 from nsys2prv.execution import memory
-from nsys2prv.execution.external_sort import in_types, narrowest
+from nsys2prv.execution.external_sort import StoredRows, in_types, store_rows
 from nsys2prv.execution.memory import ROWS_OF_PART
-from nsys2prv.execution.output_files import disk_errors, make_folder, remove_file
+from nsys2prv.execution.output_files import make_folder, remove_file
 from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.progress import no_progress
 from nsys2prv.exports.sqlite_pages import Leaves, Pages, UnsupportedPage, find_leaves, read_rows
@@ -40,24 +39,6 @@ Needed = Mapping[str, Schema]
 """Columns that are needed of each table."""
 
 
-class StoredBatch(NamedTuple):
-    """Rows of a table in a file: where they are (bytes), and how many."""
-
-    path: Path
-    offset: int
-    length: int
-    rows: int
-
-    def load(self, columns: Collection[int]) -> pl.DataFrame:
-        """Columns, by their places (at least one), in the order and in the types in which they are stored."""
-        options = pa.ipc.IpcReadOptions(included_fields=list(columns), use_threads=False)
-        # What is mapped counts as memory of the process: no longer than this batch is read.
-        with disk_errors(self.path), pa.memory_map(str(self.path)) as file:
-            file.seek(self.offset)
-            with pa.ipc.open_stream(file.read_buffer(self.length), options=options) as stream:
-                return pl.DataFrame(pl.from_arrow(stream.read_all(), rechunk=False))
-
-
 @dataclass
 class _Part:
     """A table, or a part of its rows (None: all), that one thread stores, and its batches when it is stored."""
@@ -67,7 +48,7 @@ class _Part:
     stretch: Stretch | None
     leaves: Leaves | None = None  # with the rows, where they can be read
     is_last: bool = False  # of its table
-    batches: list[StoredBatch] | None = None
+    batches: list[StoredRows] | None = None
 
     def frames(self, schema: Schema, only: Selection) -> Iterator[pl.DataFrame]:
         """Columns (at least one) of the rows with the values of `only`, batch by batch."""
@@ -158,7 +139,7 @@ class StoredTables(SqliteTables):
                     batches = []
                     for rows in self._rows(part):
                         stop.check()
-                        batches.append(_append(file, path, narrowest(rows)))
+                        batches.append(store_rows(rows, file, path))
                     part.batches = batches
 
     def _rows(self, part: _Part) -> Iterator[pl.DataFrame]:
@@ -217,17 +198,6 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
     run_all(partial(store, tables, parts, folder / f"columns{number}") for number, (tables, parts) in enumerate(work))
     for tables in needed:
         tables.use([part for of_tables, parts in work if of_tables is tables for part in parts])
-
-
-def _append(file: pa.NativeFile, path: Path, rows: pl.DataFrame) -> StoredBatch:
-    (batch,) = rows.to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks().to_batches()
-    # Narrow numbers would take more time compressed, and hardly less space.
-    is_text = not all(pa.types.is_primitive(field.type) or pa.types.is_null(field.type) for field in batch.schema)
-    options = pa.ipc.IpcWriteOptions(compression="lz4" if is_text else None, use_threads=False)
-    offset = file.tell()
-    with pa.ipc.new_stream(file, batch.schema, options=options) as stream:
-        stream.write_batch(batch)
-    return StoredBatch(path, offset, file.tell() - offset, batch.num_rows)
 
 
 def _rows_of(parts: Sequence[_Part]) -> int:

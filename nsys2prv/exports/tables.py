@@ -20,7 +20,7 @@ from polars.io.plugins import register_io_source
 
 from nsys2prv.errors import DamagedReport, NoResources, OutputError, ReportError, UnfinishedReport
 from nsys2prv.execution.memory import resource_error_in
-from nsys2prv.execution.row_order import Merging, is_constant
+from nsys2prv.execution.row_order import Merging
 from nsys2prv.vocabulary.limits import EARLIEST_NS, LONGEST_TEXT
 
 EXPORT_TABLES = ("StringIds", "META_DATA_EXPORT", "EXPORT_META_DATA")
@@ -198,9 +198,8 @@ def selected_rows(rows: pl.DataFrame, only: Selection) -> pl.DataFrame:
     """The rows with values of a selection."""
     for column, values in only.items():
         # In most batches all rows are of one kind.
-        if rows.height and is_constant(rows[column]):
-            rows = rows if rows[column][0] in values else rows.clear()
-        else:
+        least, most = rows[column].min(), rows[column].max()
+        if least != most or least not in values or rows[column].null_count():
             rows = rows.filter(pl.col(column).is_in(values))
     return rows
 

@@ -85,9 +85,8 @@ class Unfinished:
 
     def delete(self) -> None:
         """Take all off the disk."""
-        everything: list[ExternalSort | Launches] = [*self.edges.values(), *self.launches.values()]
-        for rows in everything:
-            rows.delete()
+        for rows in itertools.chain(self.edges.values(), *self.launches.values()):
+            rows.drop_before(None)
 
 
 class Collected(Generic[S]):

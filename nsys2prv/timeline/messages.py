@@ -44,11 +44,6 @@ class Launches(NamedTuple):
         for ends, of_part in zip(self, part, strict=True):
             ends.absorb(of_part)
 
-    def delete(self) -> None:
-        """Take all off the disk."""
-        for ends in self:
-            ends.delete()
-
     @property
     def rows(self) -> int:
         """Number of ends that were collected."""

@@ -195,7 +195,7 @@ class _WindowReader:
     def __init__(self, collections: list[_Collection], first: Window) -> None:
         self._collections = collections
         self._still_open = [
-            collection.joined(collection.records.load_open(first.begin))
+            collection.joined(collection.records.load(Window(None, first.begin), first.begin))
             if collection.kind is RecordKind.INTERVALS and first.begin is not None
             else None
             for collection in collections

@@ -215,7 +215,7 @@ LIBRARIES = {"adbc_driver_manager", "jinja2", "numpy", "polars", "pyarrow", "typ
 @pytest.mark.parametrize(
     ("arguments", "not_needed"),
     [
-        (["--version"], HEAVY | LIBRARIES - {"typer"}),
+        (["--version"], HEAVY | LIBRARIES),
         (["inspect", "report.sqlite"], HEAVY | {"jinja2"}),
         (["translate", "report.sqlite", "-o", "OUT"], HEAVY),
     ],

@@ -160,7 +160,7 @@ def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
     collected.finish()
     elsewhere: ExternalSort = pickle.loads(pickle.dumps(collected))
     window = external_sort.Window(value, None)
-    later, still_open = elsewhere.load(window), elsewhere.load_open(value)
+    later, still_open = elsewhere.load(window), elsewhere.load(external_sort.Window(None, value), value)
 
     elsewhere.drop_before(10_000)
     assert len(list(tmp_path.rglob("*.arrow"))) == 40
@@ -170,7 +170,7 @@ def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
         assert [frame.to_dict(as_series=False) for frame in one.load(window)] == [
             frame.to_dict(as_series=False) for frame in later
         ]
-        assert [frame.to_dict(as_series=False) for frame in one.load_open(value)] == [
+        assert [frame.to_dict(as_series=False) for frame in one.load(external_sort.Window(None, value), value)] == [
             frame.to_dict(as_series=False) for frame in still_open
         ]
     needed = sum(

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Collection
@@ -22,10 +23,6 @@ from nsys2prv.execution import output_files
 from nsys2prv.execution.output_files import PREFIX, publish, temporary_folder
 
 NOT_WRITABLE = 5
-
-
-class Killed(BaseException):
-    """The process is killed here."""
 
 
 def write_former(folder: Path) -> dict[str, bytes]:
@@ -49,12 +46,14 @@ MOVES = 7
 """Four former files leave, three new ones come."""
 
 
-def end_at(number: int, error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise an error in place of the renaming of that number."""
+def end_at(number: int, error: OSError | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise an error, or with None end the process as a kill does, in place of the renaming of that number."""
     replace, calls = os.replace, iter(range(1, 1000))
 
     def counting(path: Path, target: Path) -> None:
         if next(calls) == number:
+            if error is None:
+                os._exit(0)
             raise error
         replace(path, target)
 
@@ -98,7 +97,7 @@ def test_at_no_time_a_trace_lies_beside_files_of_another(
 ) -> None:
     child = os.fork()
     if child == 0:
-        end_at(number, Killed(), monkeypatch)
+        end_at(number, None, monkeypatch)
         context = temporary_folder(tmp_path, "OUT")
         try:
             publish(stage(context.__enter__()))
@@ -260,6 +259,21 @@ def test_a_folder_that_another_one_of_the_same_purpose_removes_is_not_shared(tmp
     with temporary_folder(tmp_path, "OUT") as first, temporary_folder(tmp_path, "OUT") as second:
         assert first != second
         assert {path.name for path in first.iterdir()} == {output_files._LOCK}
+
+
+def test_a_file_system_that_keeps_no_modes_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = tempfile.mkdtemp
+
+    def make_open(**where: str) -> str:
+        folder = make(**where)
+        Path(folder).chmod(0o777)
+        assert len(list(tmp_path.iterdir())) == 1
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_open)
+    with temporary_folder(tmp_path, "OUT") as folder:
+        publish(stage(folder))
+    assert contents(tmp_path) == NEW
 
 
 def test_what_a_run_has_in_a_folder_of_reports_is_no_report(command_line: CommandLine, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_what_ends_where_a_window_begins_is_open_in_it(tmp_path: Path, monkeypat
         ordered.add(pl.DataFrame({"start": [start], "end": [end]}))
     ordered.finish()
 
-    assert pl.concat(ordered.load_open(10)).rows() == [(0, 10)]
+    assert pl.concat(ordered.load(external_sort.Window(None, 10), 10)).rows() == [(0, 10)]
 
 
 @given(ranges=spans, cuts=st.sets(st.integers(0, 60), max_size=4))
