@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import polars as pl
 
@@ -240,8 +241,14 @@ def _families(all_names: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tup
     """The family of each name whose type has families, by the type of the family and the name."""
     names = all_names.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
     # One look for all names of all reports.
-    family_of = dict(families(names["label"], rules).select("name", "family").iter_rows()) if names.height else {}
+    family_of = _family_of(tuple(names["label"]), rules if rules is None else tuple(rules)) if names.height else {}
     return {(event_types.FAMILIES[kind], name): family_of[name] for kind, name in names.select("type", "label").iter_rows()}
+
+
+@lru_cache(maxsize=8)
+def _family_of(names: tuple[str, ...], rules: tuple[Rule, ...] | None) -> dict[str, str]:
+    """The family of each name. A hundred regular expressions are compiled for it: the next look at a run has the same names."""
+    return dict(families(pl.Series(names), rules).select("name", "family").iter_rows())
 
 
 def _readable_labels(names: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
