@@ -64,7 +64,7 @@ def program(rank: int, ranks: int, late: int) -> list[Action]:
     return actions
 
 
-@pytest.mark.parametrize("ranks", [3, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(3, marks=pytest.mark.thorough), 4])
 def test_a_late_rank_is_followed_over_communicators_to_where_it_began(ranks: int, tmp_path: Path) -> None:
     """Of three ranks the second waits for the first, and of four the third for the second, which waits for the first."""
     run = simulated(ranks, LATE)
