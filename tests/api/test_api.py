@@ -199,19 +199,14 @@ def test_a_full_disk_is_named(run: np.NsysRun, monkeypatch: pytest.MonkeyPatch, 
         run.events("kernels")
 
 
-def test_events_do_not_depend_on_workers(tmp_path: Path) -> None:
-    folder = small_run(tmp_path)
-    with np.open_run(folder) as alone, np.open_run(folder, workers=2) as spread:
-        for source in ("kernels", "mpi"):
-            order = ["rank", "start"]
-            assert_frame_equal(spread.events(source).sort(order).collect(), alone.events(source).sort(order).collect())
-
-
-def test_workers_need_no_dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_workers_which_need_no_dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = small_run(tmp_path)
     # Dask brings it, and Polars takes it for functions in expressions.
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with np.open_run(folder) as alone, np.open_run(folder, workers=2) as spread:
+        for source in ("kernels", "mpi"):
+            order = ["rank", "start"]
+            assert_frame_equal(spread.events(source).sort(order).collect(), alone.events(source).sort(order).collect())
         assert_frame_equal(spread.efficiency().devices, alone.efficiency().devices)
 
 
@@ -225,11 +220,10 @@ def test_a_broken_report_is_left_out_of_events(tmp_path: Path) -> None:
     assert "rank2.sqlite" in run.warnings[0]
 
 
-@pytest.mark.parametrize("no_critical_path", [False, True])
-def test_efficiency_is_that_of_the_command(no_critical_path: bool, run: np.NsysRun) -> None:
-    result = run.efficiency(bins=10, no_critical_path=no_critical_path)
+def test_efficiency_is_that_of_the_command(run: np.NsysRun) -> None:
+    result = run.efficiency(bins=10)
 
-    expected = measure(run.inputs, EfficiencyOptions(align="utc", bins=10, no_critical_path=no_critical_path))
+    expected = measure(run.inputs, EfficiencyOptions(align="utc", bins=10))
     assert list(result.tables) == list(expected.tables)
     for name, table in result.tables.items():
         assert_frame_equal(table, expected.tables[name])

@@ -320,7 +320,11 @@ RUNS = {
     **{pattern: Cluster(pattern=pattern, iterations=2) for pattern in PATTERNS},
     **{cause: with_and_without(Cluster(gpus=3, iterations=2), cause)[0] for cause in CAUSES},
 }
-@pytest.mark.parametrize("name", [one if one == "slow network" else pytest.param(one, marks=pytest.mark.thorough) for one in RUNS])
+
+
+@pytest.mark.parametrize(
+    "name", [one if one == "slow network" else pytest.param(one, marks=pytest.mark.thorough) for one in RUNS]
+)
 def test_parts_are_those_of_simulated_runs(name: str, tmp_path: Path) -> None:
     run = simulate(RUNS[name])
 

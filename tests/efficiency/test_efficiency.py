@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import typer
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.measured import NCCL, picked, row
 from support.report_builder import ReportBuilder
 
 from nsys2prv import NsysRun, open_run
-from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -304,47 +301,18 @@ def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Pa
 
 Kernel = tuple[int, int, int]
 kernels = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60), st.sampled_from((7, 8))), min_size=1, max_size=12)
-NAMES = ("mine(int)", NCCL)
 quick = settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def written(folder: Path, reports: Sequence[Sequence[Kernel]], *, shift: int = 0, spread: bool = False) -> list[Path]:
-    """Reports of one GPU; a kernel is a begin, a length and a stream, and every third is one of NCCL."""
-    paths = []
-    for index, of_report in enumerate(reports):
-        report = ReportBuilder(pid=1000 + index).gpu(0)
-        for place, (begin, length, stream) in enumerate(of_report):
-            name = NAMES[(begin + length) % 3 == 0]
-            report.kernel(name, shift + begin, shift + begin + length, stream=100 + place if spread else stream)
-        # All runs have the same window.
-        report.api_call("cudaFree_v3020", shift, shift + 1)
-        report.api_call("cudaFree_v3020", shift + 600, shift + 601)
-        paths.append(report.write(folder / f"{len(list(folder.iterdir()))}.sqlite"))
-    return paths
-
-
-DEVICE_COLUMNS = [name for name in table_registry.BY_NAME["devices"].schema if name not in ("tasks", "streams")]
-
-
-@quick
-@given(kernels)
-@pytest.mark.thorough
-def test_splitting_over_streams_files_and_time_changes_no_device(tmp_path: Path, found: list[Kernel]) -> None:
-    whole = measured(written(tmp_path, [found])).tables["devices"].select(DEVICE_COLUMNS)
-
-    halves = [found[::2], found[1::2]]
-    for changed in (
-        written(tmp_path, [found], spread=True),
-        written(tmp_path, [half for half in halves if half]),
-        written(tmp_path, [found], shift=123_456_789),
-    ):
-        assert_frame_equal(measured(changed).tables["devices"].select(DEVICE_COLUMNS), whole)
 
 
 @quick
 @given(kernels, st.integers(1, 7))
 def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found: list[Kernel], bins: int) -> None:
-    tables = measured(written(tmp_path, [found]), bins=bins).tables
+    report = ReportBuilder().gpu(0)
+    for begin, length, stream in found:
+        report.kernel(NCCL if (begin + length) % 3 == 0 else "mine(int)", begin, begin + length, stream=stream)
+    report.api_call("cudaFree_v3020", 0, 1)
+    report.api_call("cudaFree_v3020", 600, 601)
+    tables = measured([report.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite")], bins=bins).tables
     device = tables["devices"].row(0, named=True)
 
     assert tables["bins"].height == bins
@@ -561,11 +529,6 @@ def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line
         (["--csv", "former.csv"], 5),
         (["--json-file", "same.json", "--talp", "./same.json"], 5),
         (["--scratch", "no-such-folder"], 5),
-        (["--nccl", "both"], 2),
-        (["--align", "somehow"], 2),
-        (["--bins", "0"], 2),
-        (["--time", "2s:1s"], 2),
-        (["--ranks", "one"], 2),
         (["--ranks", "9"], 7),
         (["--time", "5s:"], 7),
         (["--kernel-families", "nothing.csv"], 2),
@@ -603,21 +566,6 @@ def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(
     of_two_gpus.to_csv(tmp_path)
 
     assert not (tmp_path / "regions.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "begun", "wanted"),
-    [
-        ("nccl", "", ["communication", "useful"]),
-        ("align", "m", ["monotonic", "messages", "mpi"]),
-    ],
-)
-def test_the_shell_completes_values(option: str, begun: str, wanted: list[str]) -> None:
-    command = typer.main.get_command(app).commands["efficiency"]  # type: ignore[attr-defined]
-    (parameter,) = (one for one in command.params if one.name == option)
-    found = parameter.shell_complete(command.make_context("efficiency", ["x"]), begun)
-
-    assert [one.value for one in found] == wanted
 
 
 def test_the_talp_file_has_the_numbers_of_the_trees(nccl_is_useful: EfficiencyResult) -> None:

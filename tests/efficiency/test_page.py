@@ -14,6 +14,7 @@ from support.browser import Browser, PageReader, with_script
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.large_run import grown
+from support.measured import measured_tables
 from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
 from support.reports import repeated
@@ -351,7 +352,9 @@ def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, brow
 def test_in_a_browser_nothing_is_asked_for(hostile: Run, browser: Browser) -> None:
     assert browser.requests(hostile.html) == []
 
-    # The same log does tell when a page asks.
+
+@pytest.mark.thorough
+def test_the_log_of_a_browser_does_tell_when_a_page_asks(browser: Browser) -> None:
     asking = '<html><body><img src="http://nobody.invalid/picture.png"></body></html>'
     assert browser.requests(asking) == ["http://nobody.invalid/picture.png"]
 
@@ -443,7 +446,7 @@ def test_each_cause_of_the_bar_has_its_own_colour() -> None:
 
 
 def test_iterations_are_the_slowest_and_one_of_median_length(tmp_path: Path) -> None:
-    cluster = Cluster(nodes=2, gpus_per_node=1, iterations=6, layers=1, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=0)
+    cluster = Cluster(nodes=1, gpus_per_node=1, iterations=6, layers=1, gpu_metrics_hz=0)
     result = measure(write_reports(tmp_path, cluster), EfficiencyOptions(no_critical_path=True))
     lengths = result.iterations.filter(pl.col("kind").fill_null("") != "warm-up").sort("longest_ns")
     closeups = {row["what"]: row for row in result.closeups.iter_rows(named=True)}
@@ -474,7 +477,9 @@ def test_all_work_of_a_device_in_an_iteration_is_there(run: Run) -> None:
     begin, end = row["begin_ns"], row["end_ns"]
 
     chosen = window_choice(f"{begin}ns:{end}ns")
-    useful = measure(run.measured.head["inputs"], EfficiencyOptions(window=chosen, no_critical_path=True)).tables["devices"]
+    useful = measured_tables([Path(one) for one in run.measured.head["inputs"]], ("devices",), align="auto", window=chosen)[
+        "devices"
+    ]
     for device, busy in bars.group_by("device").agg(pl.col("busy_ns").sum()).iter_rows():
         assert busy == useful.filter(pl.col("device") == device)["useful_ns"][0]
 

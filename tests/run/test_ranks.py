@@ -637,12 +637,6 @@ def text_file(folder: Path) -> Path:
     return path
 
 
-def truncated(folder: Path) -> Path:
-    path = good(2).write(folder / "rank2.sqlite")
-    path.write_bytes(path.read_bytes()[:-4096])
-    return path
-
-
 def without_clock_column(folder: Path) -> Path:
     """Breaks when it is described."""
     path = good(2).write(folder / "rank2_pqtdir")
@@ -669,8 +663,6 @@ def text_among_numbers(folder: Path) -> Path:
 
 BROKEN: dict[Callable[[Path], Path], str] = {
     missing: "there is no such file",
-    text_file: "not an SQLite database",
-    truncated: "damaged or incomplete",
     without_clock_column: "damaged or incomplete",
     without_needed_column: "has no column end",
     text_among_numbers: "damaged or incomplete",

@@ -9,8 +9,6 @@ from support.simulated_run.records import Operation
 from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
 
-from nsys2prv.demo import write_reports as write_demo
-from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.cuda_waits import event_edges
 from nsys2prv.efficiency.graph.replay import replay
@@ -57,13 +55,6 @@ def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) ->
     assert graph.moments.time[-1] - graph.moments.time[0] <= run.length
     # Each operation has a start and an end.
     assert len(graph.moments) >= 2 * len(run.recorded.operations)
-
-
-@pytest.mark.thorough
-def test_so_it_is_for_the_demo(tmp_path: Path) -> None:
-    reports = write_demo(tmp_path / "reports", cluster_of_demo(nodes=2, gpus_per_node=1))
-    graph = graph_of_run(MeasuredRun(read_events(reports, ReadOptions(), tmp_path, with_dependencies=True))).graph
-    assert (replay(graph).time == graph.moments.time).all()
 
 
 # -- what operations and calls wait for by events is what the simulator made them wait for ---------------

@@ -90,13 +90,6 @@ def test_the_run_without_a_cause(pattern: str, cause: str, changes: dict[str, An
     is_predicted(slow, good, tmp_path, in_step="no_late_ranks" not in changes, **changes)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("pattern", [DATA, TENSOR])
-def test_where_no_rank_is_late_nothing_changes_without_late_ranks(pattern: str, tmp_path: Path) -> None:
-    good = small(pattern)
-    is_predicted(good, good, tmp_path, no_late_ranks=True)
-
-
 @pytest.mark.parametrize("pattern", [DATA, pytest.param(PIPELINE, marks=pytest.mark.thorough)])
 def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern, loading=3_000_000), "slow loading")
