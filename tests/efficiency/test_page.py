@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -330,15 +329,15 @@ def test_a_place_that_can_not_be_is_told_at_once(command_line: CommandLine, tmp_
     sentence(refused, NOT_WRITABLE)
 
 
-def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, browser: Browser) -> None:
+def test_in_a_browser_hostile_names_are_text_all_is_drawn_and_nothing_is_asked_for(hostile: Run, browser: Browser) -> None:
     opening = """
     for (const one of document.querySelectorAll("details")) { one.open = true; one.dispatchEvent(new Event("toggle")); }
     for (const button of document.querySelectorAll("button.cut")) button.click();
     """
 
-    dom, complaints = browser.run(with_script(hostile.html, opening), "--dump-dom")
+    dom, complaints, asked = browser.shown(with_script(hostile.html, opening))
 
-    assert complaints == ""
+    assert (complaints, asked) == ("", [])
     read = PageReader(dom)
     assert read.one("html").attributes["data-drawn"] == "yes"
     assert read.all("title")[0].text == f"Efficiency of {hostile.measured.head['title']}"
@@ -349,38 +348,14 @@ def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, brow
         assert re.sub(r"\r\n?", "\n", kernel) in shown
 
 
-def test_in_a_browser_nothing_is_asked_for(hostile: Run, browser: Browser) -> None:
-    assert browser.requests(hostile.html) == []
-
-
 @pytest.mark.thorough
 def test_the_log_of_a_browser_does_tell_when_a_page_asks(browser: Browser) -> None:
     asking = '<html><body><img src="http://nobody.invalid/picture.png"></body></html>'
-    assert browser.requests(asking) == ["http://nobody.invalid/picture.png"]
+    assert browser.shown(asking)[2] == ["http://nobody.invalid/picture.png"]
 
 
 def test_in_a_browser_tables_sort_filter_and_widen(run: Run, browser: Browser) -> None:
-    script = """
-    const place = document.querySelector('[data-table="kernels"]'); place.open = true;
-    place.dispatchEvent(new Event("toggle"));
-    const cells = () => [...place.querySelectorAll("tbody tr")].map((row) => row.children[2].textContent);
-    const heading = [...place.querySelectorAll("th button")].find((button) => button.textContent === "count");
-    const told = {};
-    heading.click(); told.down = cells(); heading.click(); told.up = cells();
-    told.sort = heading.closest("th").getAttribute("aria-sort");
-    const columns = () => place.querySelectorAll("th").length;
-    told.main = columns(); place.querySelector("[aria-pressed]").click(); told.all = columns();
-    const field = place.querySelector("input"); field.value = "NCCLDEV"; field.dispatchEvent(new Event("input"));
-    setTimeout(() => {
-      told.names = [...place.querySelectorAll("tbody tr")].map((row) => row.children[0].textContent);
-      const made = document.createElement("pre"); made.id = "told"; made.textContent = JSON.stringify(told);
-      document.body.append(made);
-    }, 1000);
-    """
-    dom, complaints = browser.run(with_script(run.html, script), "--dump-dom")
-
-    assert complaints == ""
-    told = json.loads(PageReader(dom).one("pre", id="told").text)
+    told = browser.answer(run.html, "tables")
     counts = run.measured.tables["kernels"]["count"].sort()
     assert told["up"] == [f"{count:,}" for count in counts.head(15)]
     assert told["down"] == [f"{count:,}" for count in counts.reverse().head(15)]
@@ -391,22 +366,8 @@ def test_in_a_browser_tables_sort_filter_and_widen(run: Run, browser: Browser) -
 
 @pytest.mark.thorough
 def test_in_a_browser_the_map_is_read_with_keys(run: Run, browser: Browser) -> None:
-    script = """
-    addEventListener("load", () => setTimeout(() => {
-      const map = document.querySelector(".mapped .drawn");
-      map.focus();
-      const press = (key) => map.dispatchEvent(new KeyboardEvent("keydown", {key, cancelable: true}));
-      ["End", "ArrowDown", "ArrowLeft", "+", "-", "0"].forEach(press);
-      const made = document.createElement("pre"); made.id = "told";
-      made.textContent = document.querySelector(".mapped output").textContent;
-      document.body.append(made);
-    }, 8000));
-    """
-    dom, complaints = browser.run(with_script(run.html, script), "--dump-dom")
-
-    assert complaints == ""
     device, last = run.measured.tables["devices"]["device"][1], run.measured.tables["bins"].height - 2
-    told = PageReader(dom).one("pre", id="told").text
+    told = browser.answer(run.html, "mapKeys")
     cell = run.measured.tables["device_bins"].row(
         by_predicate=(pl.col("device") == device) & (pl.col("bin") == last), named=True
     )

@@ -1,16 +1,14 @@
 """What the page begins with, its drawings, and what a browser does with them."""
 
 import itertools
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from support.browser import Browser, PageReader, with_script
+from support.browser import Browser
 from support.checkout import CHECKOUT
 from support.large_run import grown
 from support.pages import Run, axe_or_skip, run_of, unpacked
@@ -38,23 +36,6 @@ def run(slow_gpu: EfficiencyResult) -> Run:
 def drawn(figure: Figure | None) -> Figure:
     assert figure is not None
     return figure
-
-
-def answer(
-    browser: Browser, html: str, function: str = "answer", script: str = "", *, dark: bool = False, width: int | None = None
-) -> Any:
-    """What a function of page_scripts.js, or of a script, returns in the complete page, in light or dark colours."""
-    asking = f"""
-    {script or Path(__file__).with_name("page_scripts.js").read_text(encoding="utf-8")}
-    addEventListener("load", async () => {{
-      const made = document.createElement("pre"); made.id = "answer";
-      made.textContent = JSON.stringify(await {function}());
-      document.body.append(made);
-    }});
-    """
-    dom, complaints = browser.in_colours(with_script(html, asking), dark=dark, width=width)
-    assert complaints == ""
-    return json.loads(PageReader(dom).one("pre", id="answer").text)
 
 
 def test_the_page_begins_with_the_verdict_the_bar_the_tiles_and_the_findings(run: Run) -> None:
@@ -199,7 +180,7 @@ def test_sampled_metrics_have_units(run: Run) -> None:
 
 @pytest.mark.thorough
 def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: Run, browser: Browser) -> None:
-    told = answer(browser, run.html, "zooming")
+    told = browser.answer(run.html, "zooming")
 
     assert told["count"] > 3
     assert told["first"] == told["again"] == ["0.00 1000.00"]
@@ -220,7 +201,7 @@ def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: 
 def test_in_a_browser_close_ups_are_reached_by_clicks_and_stay_as_they_are(run: Run, browser: Browser) -> None:
     links = [one for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
     assert len(links) >= 3, "of findings, and of iterations"
-    told = answer(browser, run.html, "closeups")
+    told = browser.answer(run.html, "closeups")
 
     assert told["reached"] == [[link.attributes["href"]] * 2 + [True, True] for link in links]
     # A close-up has a time of its own.
@@ -242,18 +223,18 @@ def test_in_a_narrow_browser_names_of_devices_are_whole_and_nothing_is_wider_tha
       }};
     }};
     """
-    told = answer(browser, run.html, script=script, width=500)
+    told = browser.answer(run.html, script=script, width=500)
 
     assert told == {"rows": run.measured.tables["devices"].height, "page": NARROW, "cut": []}
 
 
 @pytest.mark.thorough
 def test_in_a_browser_the_mark_of_a_place_opens_its_finding(run: Run, browser: Browser) -> None:
-    assert answer(browser, run.html, "mark") == ["finding-2"]
+    assert browser.answer(run.html, "mark") == ["finding-2"]
 
 
 def test_in_a_browser_tables_are_saved_as_csv_and_links_open_what_is_folded(run: Run, browser: Browser) -> None:
-    told = answer(browser, run.html, "tableAndLink")
+    told = browser.answer(run.html, "tableAndLink")
     devices = run.measured.tables["devices"]
     least = devices.sort("useful_ns", maintain_order=True)
 
@@ -269,7 +250,7 @@ def test_in_a_browser_tables_are_saved_as_csv_and_links_open_what_is_folded(run:
 
 @pytest.mark.thorough
 def test_in_a_browser_numbers_of_a_column_have_the_same_digits(run: Run, browser: Browser) -> None:
-    shown = answer(browser, run.html, "digits")
+    shown = browser.answer(run.html, "digits")
     values = unpacked(next(
         column for column in run.read.island["tables"]["sampled_summary"]["columns"] if column["name"] == "weighted"
     ))[: len(shown)]  # fmt: skip
@@ -294,7 +275,7 @@ def test_axe_finds_nothing_serious(run: Run, browser: Browser, dark: bool) -> No
               passes: passes.length}};
     }};
     """
-    told = answer(browser, run.html, script=script, dark=dark)
+    told = browser.answer(run.html, script=script, dark=dark)
 
     assert told["passes"] > 20
     assert [one for one in told["violations"] if one[0] in ("serious", "critical")] == []

@@ -13,6 +13,7 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import measure_all
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.meters.run_totals import run_totals
+from nsys2prv.efficiency.result_tables import at_moments
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.table_registry import BY_NAME, METERS
 from support.report_builder import ReportBuilder
@@ -45,7 +46,8 @@ def measured_tables(paths: Sequence[Path], names: Collection[str], **options: An
         meter = meters[pending.pop()]
         needed[meter.measure] = meter
         pending += meter.needs
-    return _tables(run, measure_all(run, needed.values()))
+    tables = _tables(run, measure_all(run, needed.values()))
+    return {name: at_moments(BY_NAME[name], frame, run.events.offset) for name, frame in tables.items()}
 
 
 def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:

@@ -77,3 +77,35 @@ async function digits() {
   const heads = [...place.querySelectorAll("th")].map((one) => one.textContent);
   return [...place.querySelectorAll("tbody tr")].map((row) => row.children[heads.indexOf("weighted")].textContent);
 }
+
+async function tables() {
+  const place = document.querySelector('[data-table="kernels"]'); place.open = true;
+  place.dispatchEvent(new Event("toggle"));
+  const cells = () => [...place.querySelectorAll("tbody tr")].map((row) => row.children[2].textContent);
+  const heading = [...place.querySelectorAll("th button")].find((button) => button.textContent === "count");
+  const told = {};
+  heading.click(); told.down = cells(); heading.click(); told.up = cells();
+  told.sort = heading.closest("th").getAttribute("aria-sort");
+  const columns = () => place.querySelectorAll("th").length;
+  told.main = columns(); place.querySelector("[aria-pressed]").click(); told.all = columns();
+  const field = place.querySelector("input"); field.value = "NCCLDEV"; field.dispatchEvent(new Event("input"));
+  await new Promise((done) => setTimeout(done, 1000));
+  told.names = [...place.querySelectorAll("tbody tr")].map((row) => row.children[0].textContent);
+  return told;
+}
+
+async function mapKeys() {
+  await new Promise((done) => setTimeout(done, 8000));
+  const map = document.querySelector(".mapped .drawn");
+  map.focus();
+  const press = (key) => map.dispatchEvent(new KeyboardEvent("keydown", {key, cancelable: true}));
+  ["End", "ArrowDown", "ArrowLeft", "+", "-", "0"].forEach(press);
+  return document.querySelector(".mapped output").textContent;
+}
+
+async function heightsOfTables() {
+  for (const place of document.querySelectorAll("details.table")) place.open = true;
+  await new Promise((done) => setTimeout(done, 300));
+  document.querySelector("#table-changes th button").click();
+  return [...document.querySelectorAll("details.table")].map((one) => one.querySelectorAll("tbody tr").length);
+}
