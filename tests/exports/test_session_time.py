@@ -130,6 +130,13 @@ def test_the_start_of_the_session_is_in_times_in_utc(tmp_path: Path) -> None:
     assert describe(open_report(tmp_path / "a.sqlite")).utc_ns == START
 
 
+def test_exports_that_do_not_tell_the_sum_tell_its_options(tmp_path: Path) -> None:
+    tables = shifted_tables(report().tables(), utc=START)
+    tables["META_DATA_EXPORT"] = tables["META_DATA_EXPORT"].filter(pl.col("name") != "EXPORT_CONFIG_TIME_SHIFT")
+    write_report(tmp_path / "a.sqlite", tables)
+    assert open_report(tmp_path / "a.sqlite").session_time == SessionTime(START)
+
+
 # -- metadata that contradict the times ---------------------------------------------------------------------------------------
 
 
