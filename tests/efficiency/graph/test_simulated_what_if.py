@@ -49,15 +49,15 @@ def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool
         assert row["replayed_ns"] is None or row["replayed_ns"] == pytest.approx(length, rel=0.03)
 
 
-def small(pattern: str, **settings: Any) -> Cluster:
-    return Cluster(pattern=pattern, gpus=3, iterations=3, start_up=1_000_000, **settings)
+def small(pattern: str, gpus: int = 3, **settings: Any) -> Cluster:
+    return Cluster(pattern=pattern, gpus=gpus, iterations=3, start_up=1_000_000, **settings)
 
 
 @pytest.mark.parametrize(
     "pattern", [TENSOR, *(pytest.param(name, marks=pytest.mark.thorough) for name in (DATA, HALO, PIPELINE))]
 )
 def test_an_ideal_network(pattern: str, tmp_path: Path) -> None:
-    slow, _ = with_and_without(small(pattern), "slow network")
+    slow, _ = with_and_without(small(pattern, gpus=2), "slow network")
     is_predicted(slow, with_machine(slow, transfer_factor=0.0), tmp_path, ideal_network=True)
 
 
@@ -92,14 +92,14 @@ def test_the_run_without_a_cause(pattern: str, cause: str, changes: dict[str, An
 
 @pytest.mark.parametrize("pattern", [DATA, pytest.param(PIPELINE, marks=pytest.mark.thorough)])
 def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
-    slow, _ = with_and_without(small(pattern, loading=3_000_000), "slow loading")
+    slow, _ = with_and_without(small(pattern, gpus=2, loading=3_000_000), "slow loading")
     changed = replace(slow, loading=0, slow_loading=None)
     is_predicted(slow, changed, tmp_path, in_step=pattern != PIPELINE, data_loading=0.0)
 
 
 @pytest.mark.parametrize("pattern", [TENSOR, pytest.param(DATA, marks=pytest.mark.thorough)])
 def test_launches_that_cost_nothing(pattern: str, tmp_path: Path) -> None:
-    slow, _ = with_and_without(small(pattern), "launch-bound")
+    slow, _ = with_and_without(small(pattern, gpus=2), "launch-bound")
     is_predicted(slow, with_machine(slow, launch_call=0, launch_latency=0), tmp_path, no_launch_cost=True)
 
 
