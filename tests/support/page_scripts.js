@@ -109,3 +109,15 @@ async function heightsOfTables() {
   document.querySelector("#table-changes th button").click();
   return [...document.querySelectorAll("details.table")].map((one) => one.querySelectorAll("tbody tr").length);
 }
+
+function search() {
+  const shown = {};
+  for (const words of ["", "gemm TENSOR", "communication", "<b>", "nothing at all", "OUT.prv"]) {
+    const box = document.getElementById("search");
+    box.value = words;
+    box.dispatchEvent(new Event("input"));
+    const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.checkVisibility());
+    shown[words] = [rows.map((row) => row.querySelector("a").getAttribute("href")), document.getElementById("found").textContent];
+  }
+  return shown;
+}
