@@ -548,18 +548,6 @@ def test_what_makes_no_sense_is_told_in_one_sentence_and_leaves_nothing(
     assert sorted(command_line.folder.iterdir()) == before
 
 
-def test_a_file_that_fails_leaves_the_former_ones(two_gpus: list[Path], command_line: CommandLine) -> None:
-    folder = command_line.folder
-    (folder / "out.json").write_text("former")
-    # A folder where a table is to be written.
-    (folder / "tables" / "run.csv").mkdir(parents=True)
-    done = command_line.run("efficiency", *two_gpus, "--json-file", "out.json", "--csv", "tables", "--force")
-
-    sentence(done, 5, "run.csv")
-    assert (folder / "out.json").read_text() == "former"
-    assert sorted(path.name for path in (folder / "tables").iterdir()) == ["run.csv"]
-
-
 def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(
     in_parts: EfficiencyResult, of_two_gpus: EfficiencyResult, tmp_path: Path
 ) -> None:
