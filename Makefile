@@ -33,6 +33,8 @@ test: export POLARS_MAX_THREADS = 1
 test: export MALLOC_ARENA_MAX = 2
 test: export MALLOC_MMAP_THRESHOLD_ = 1000000
 test: export MALLOC_TRIM_THRESHOLD_ = 1000000
+# Also where the environment forbids it, Python keeps what it compiled: tests start hundreds of processes.
+test: export PYTHONDONTWRITEBYTECODE =
 test: .venv/.with-test
 	$(BIN)/python $(PYTEST) -m "not thorough" $(PYTEST_OPTIONS)
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import polars as pl
 
@@ -83,11 +84,16 @@ class Labels:
     `rules` are families of kernels; None for those that come with the program."""
 
     def __init__(
-        self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None, rules: Iterable[Rule] | None = None
+        self, surveys: Iterable[Survey], earlier: EarlierLabels | None = None, rules: tuple[Rule, ...] | None = None
     ) -> None:
         self._earlier = earlier or EarlierLabels()
         names, by_attribute = _found(surveys)
-        self._families = _families(names, rules)
+        of_families = names.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
+        family_of = _family_of(tuple(of_families["label"]), rules)
+        self._families: dict[tuple[int, str], str] = {
+            (event_types.FAMILIES[kind], name): family_of[name]
+            for kind, name in of_families.select("type", "label").iter_rows()
+        }
         for (number, _), family in self._families.items():
             by_attribute.setdefault(number, set()).add(family)
         self._readable = _readable_labels(names, by_attribute)
@@ -183,19 +189,17 @@ class Labels:
         for name, value_set in sets.items():
             # A label that is fixed today may have had another number in an earlier version.
             fixed = set(value_set.fixed.values())
-            earlier = {label: value for label, value in self._kept_values(name).items() if value not in fixed}
+            earlier = {
+                label: value
+                for number, values in self._earlier.values.items()
+                if (kind := type_of(number)) is not None and kind.values is not None and kind.values.name == name
+                for label, value in values.items()
+                if value != 0 and value not in fixed
+            }
             numbering = {**earlier, **value_set.fixed}
             free = itertools.count(max([value_set.first - 1, *earlier.values()]) + 1)
             new = (label for label in dict.fromkeys(labels[name]) if label not in numbering)
             numbers[name] = {**numbering, **dict(zip(new, free, strict=False))}
-        return numbers
-
-    def _kept_values(self, value_set: str) -> dict[str, int]:
-        numbers: dict[str, int] = {}
-        for number, values in self._earlier.values.items():
-            event_type = type_of(number)
-            if event_type is not None and event_type.values is not None and event_type.values.name == value_set:
-                numbers |= {label: value for label, value in values.items() if value != 0}
         return numbers
 
     def _collect_used(self, names: pl.DataFrame, attributes: Iterable[int]) -> dict[int, UsedType]:
@@ -226,22 +230,18 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
     for survey in surveys:
         frames.append(survey.groups.select(list(TYPE_COLUMNS)).unique())
         texts = {int(name): set(survey.groups[name].drop_nulls()) for name in text_attributes(survey.groups.schema)}
-        of_source = survey.source.types if survey.groups.height else ()
-        for number in [
-            event_type.number for event_type in of_source if event_type.role is Role.ATTRIBUTE and not event_type.is_series
-        ]:
+        for kind in survey.source.types if survey.groups.height else ():
+            is_attribute = kind.role is Role.ATTRIBUTE and not kind.is_series
             # A text that no event has, such as the outer frames of short call chains, needs no label.
-            if number not in texts or texts[number]:
-                by_attribute.setdefault(number, set()).update(texts.get(number, ()))
+            if is_attribute and (kind.number not in texts or texts[kind.number]):
+                by_attribute.setdefault(kind.number, set()).update(texts.get(kind.number, ()))
     return pl.concat(frames).unique().sort("type", "series", "label"), by_attribute
 
 
-def _families(all_names: pl.DataFrame, rules: Iterable[Rule] | None) -> dict[tuple[int, str], str]:
-    """The family of each name whose type has families, by the type of the family and the name."""
-    names = all_names.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
-    # One look for all names of all reports.
-    family_of = dict(families(names["label"], rules).select("name", "family").iter_rows()) if names.height else {}
-    return {(event_types.FAMILIES[kind], name): family_of[name] for kind, name in names.select("type", "label").iter_rows()}
+@lru_cache(maxsize=8)
+def _family_of(names: tuple[str, ...], rules: tuple[Rule, ...] | None) -> dict[str, str]:
+    """The family of each name. It takes a hundred regular expressions, and a run that is read again has the same names."""
+    return dict(families(pl.Series(names), rules).select("name", "family").iter_rows())
 
 
 def _readable_labels(names: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:

@@ -197,7 +197,7 @@ def no_file_above_64_kb() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
 
 
-@pytest.mark.parametrize("gzip", [(), ("-z",)], ids=["plain", "gzip"])
+@pytest.mark.parametrize("gzip", [(), pytest.param(("-z",), marks=pytest.mark.thorough)], ids=["plain", "gzip"])
 def test_a_trace_that_grows_beyond_what_may_be_written_leaves_nothing(
     gzip: tuple[str, ...], command_line: CommandLine, report: Path, tmp_path: Path, out: Path, former: dict[str, bytes]
 ) -> None:

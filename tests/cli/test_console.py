@@ -75,9 +75,9 @@ def test_signs_that_the_encoding_lacks_are_replaced(
     command_line: CommandLine, report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not escaped, as names of reports are."""
-    text = command_line.run("efficiency", report).stdout
+    text = command_line.run("inspect", report).stdout
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
-    plain = command_line.start("efficiency", report).communicate()[0]
+    plain = command_line.start("inspect", report).communicate()[0]
 
     assert " µs" in text
     assert " us" in plain

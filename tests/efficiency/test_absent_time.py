@@ -1,11 +1,11 @@
 """Compute-absent time: small runs with known parts, and simulated clusters of which every ns is known."""
 
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
-from support.measured import MS, NCCL, measured
+from support.measured import MS, NCCL, measured, measured_tables, written
 from support.report_builder import ReportBuilder
 from support.simulated_run.absent import absent_parts
 from support.simulated_run.causes import CAUSES, with_and_without
@@ -13,17 +13,24 @@ from support.simulated_run.cluster import PATTERNS, Cluster
 from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
+from nsys2prv.efficiency.efficiency_options import window_choice
 from nsys2prv.efficiency.intervals import Intervals, segments
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters import gaps
 from nsys2prv.efficiency.meters.absent_pieces import Timeline
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 
-UTC = EfficiencyOptions(align="utc", progress=False, regions=("*",))
 TABLES = ("absent_time", "absent_regions", "absent_iterations", "absent_parts", "absent_calls", "absent_ranges",
-          "absent_functions", "absent_stretches")  # fmt: skip
+          "absent_functions", "absent_stretches", "gaps", "longest_gaps", "nccl_exposure", "task_iterations")  # fmt: skip
 COMMUNICATION = {"late_rank_ns", "transfer_ns", "communication_ns"}
+
+
+def absent(folder: Path, *reports: ReportBuilder, **options: Any) -> dict[str, pl.DataFrame]:
+    """Tables about time without computation."""
+    return measured_tables(written(folder, *reports), TABLES, **options)
+
+
+def of_simulated(reports: list[Path], **options: Any) -> dict[str, pl.DataFrame]:
+    return measured_tables(reports, TABLES, regions=("*",), **options)
 
 
 def parts_of(found: dict[str, pl.DataFrame], device: int = 0) -> dict[str, int]:
@@ -45,7 +52,7 @@ def test_a_stretch_is_launch_starved_until_the_launch_and_queued_from_then_on(tm
     report.api_call("cudaMalloc_v3020", 250, 300)
     report.kernel("second", 450, 500, launch=(400, 410))
     report.api_call("cudaDeviceSynchronize_v3020", 420, 600)
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert parts_of(found) == {
         "start_up_ns": 100,
@@ -89,7 +96,7 @@ def test_the_innermost_call_of_the_activity_and_the_innermost_range_have_the_tim
     report.api_call("cudaMalloc_v3020", 220, 320)
     report.api_call("cuMemAlloc_v2", 230, 260)
     report.kernel("second", 400, 500, launch=(400, 410))
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert dict(found["absent_calls"].select("call", "total_ns").iter_rows()) == {
         None: 100,
@@ -105,7 +112,7 @@ def test_a_kernel_waits_for_the_operations_before_it_in_its_stream(tmp_path: Pat
     report.copy(210, 300, 4096, launch=(20, 30))
     report.copy(310, 320, 4096, launch=(30, 40))
     report.kernel("second", 350, 500, launch=(40, 50))
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert parts_of(found) == {"start_up_ns": 100, "copy_ns": 100, "queued_ns": 50}
     assert found["absent_calls"].is_empty()
@@ -116,7 +123,7 @@ def test_what_runs_on_another_stream_is_not_waited_for(tmp_path: Path) -> None:
     report.kernel("first", 100, 200, launch=(0, 10))
     report.copy(210, 300, 4096, launch=(20, 30), stream=8)
     report.kernel("second", 350, 500, launch=(40, 50))
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert parts_of(found) == {"start_up_ns": 100, "queued_ns": 150}
     assert details_of(found)["queued", "beside other work of the process"] == 90
@@ -128,7 +135,7 @@ def test_where_events_are_awaited_and_not_recorded_it_is_not_decidable_beside_ot
     report.copy(210, 300, 4096, launch=(20, 30), stream=8)
     report.api_call("cudaStreamWaitEvent_v3020", 30, 35)
     report.kernel("second", 350, 500, launch=(40, 50))
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert parts_of(found) == {"start_up_ns": 100, "queued_ns": 60, "undecided_ns": 90}
 
@@ -140,7 +147,7 @@ def test_what_runs_on_the_device_comes_before_what_its_host_does(tmp_path: Path)
     report.copy(240, 340, 4096)
     report.api_call("cudaStreamSynchronize_v3020", 220, 350)
     report.kernel("second", 400, 500, launch=(400, 410))
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert parts_of(found)["copy_ns"] == 100
     assert details_of(found)["launch-starved: waiting for the device", None] == 30
@@ -151,7 +158,7 @@ def test_without_launches_nothing_is_decidable_between_start_and_end(tmp_path: P
     report = ReportBuilder().gpu(0)
     report.kernel("first", 100, 200)
     report.kernel("second", 350, 500)
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert parts_of(found) == {"undecided_ns": 150}
     (detail,) = [detail for (part, detail) in details_of(found) if part == "not decidable"]
@@ -164,7 +171,7 @@ def test_after_its_last_kernel_a_device_waits_for_none_while_others_work(tmp_pat
     first.kernel("a", 100, 200, launch=(0, 10))
     second.kernel("b", 150, 400, launch=(0, 10))
     second.api_call("cudaDeviceSynchronize_v3020", 10, 500)
-    found = measured(tmp_path, first, second).tables
+    found = absent(tmp_path, first, second)
 
     assert parts_of(found, 0) == {"start_up_ns": 100, "starved_ended_ns": 200, "shut_down_ns": 100}
     assert parts_of(found, 1) == {"start_up_ns": 100, "queued_ns": 50, "shut_down_ns": 100}
@@ -175,7 +182,7 @@ def test_a_run_without_kernels_is_absent_throughout(tmp_path: Path) -> None:
     report.copy(100, 200, 4096, launch=(0, 10))
     report.copy(300, 400, 4096, launch=(210, 220))
     report.api_call("cudaDeviceSynchronize_v3020", 220, 450)
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert parts_of(found) == {
         "start_up_ns": 100, "copy_ns": 200, "starved_host_ns": 10, "queued_ns": 90, "shut_down_ns": 50
@@ -187,7 +194,7 @@ def test_without_kernels_what_the_thread_did_before_it_launched_other_work_count
     report.kernel(NCCL, 100, 200, launch=(0, 10))
     report.on_cpu(0, 250).on_cpu(750, 1000)
     report.kernel(NCCL, 850, 900, launch=(800, 810))
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     row = found["absent_time"].row(0, named=True)
     assert (row["starved_computing_ns"], row["starved_off_cpu_ns"], row["queued_ns"], row["starved_ended_ns"]) == (
@@ -206,7 +213,7 @@ def test_of_kernels_that_start_at_once_the_one_of_the_last_known_thread_ends_the
     for thread, (start, stream) in {1000: (20, 8), 2000: (40, 9)}.items():
         call = report.api_call("cudaLaunchKernel_v7000", start, start + 10, tid=thread)
         report.kernel(f"of {thread}", 300, 400, stream=stream, correlation=call)
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     for table, following in (("longest_gaps", "after"), ("absent_stretches", "next")):
         row = found[table].filter(pl.col("begin_ns") == 200).row(0, named=True)
@@ -228,7 +235,7 @@ def loads_on_and_off_its_cpu() -> ReportBuilder:
 
 
 def test_a_thread_that_launches_too_late_computes_or_is_off_its_cpu_and_samples_say_where(tmp_path: Path) -> None:
-    found = measured(tmp_path, loads_on_and_off_its_cpu()).tables
+    found = absent(tmp_path, loads_on_and_off_its_cpu())
 
     row = found["absent_time"].row(0, named=True)
     assert (row["starved_computing_ns"], row["off_cpu_ns"], row["starved_synchronization_ns"]) == (110, 60, 30)
@@ -249,7 +256,7 @@ def test_where_scheduling_was_not_recorded_nothing_is_said_about_it(tmp_path: Pa
     report = ReportBuilder().gpu(0)
     report.kernel("first", 100, 200, launch=(0, 10))
     report.kernel("second", 450, 500, launch=(400, 410))
-    found = measured(tmp_path, report).tables
+    found = absent(tmp_path, report)
 
     assert found["absent_time"]["off_cpu_ns"].to_list() == found["absent_calls"]["off_cpu_ns"].to_list() == [None]
     assert found["absent_functions"].is_empty()
@@ -268,7 +275,7 @@ def two_ranks(hosts: tuple[str, str] = ("node01", "node01")) -> list[ReportBuild
 
 
 def test_a_wait_for_a_collective_is_for_the_late_rank_and_then_for_the_transfer(tmp_path: Path) -> None:
-    both = measured(tmp_path, *two_ranks()).tables
+    both = absent(tmp_path, *two_ranks())
 
     assert parts_of(both, 0) == {"start_up_ns": 100, "queued_ns": 110, "late_rank_ns": 300, "transfer_ns": 400}
     assert parts_of(both, 1) == {"start_up_ns": 100, "queued_ns": 410, "transfer_ns": 400}
@@ -278,7 +285,7 @@ def test_a_wait_for_a_collective_is_for_the_late_rank_and_then_for_the_transfer(
 
 
 def test_between_hosts_communication_is_divided_only_as_far_as_clocks_are_known(tmp_path: Path) -> None:
-    both = measured(tmp_path, *two_ranks(hosts=("node01", "node02"))).tables
+    both = absent(tmp_path, *two_ranks(hosts=("node01", "node02")))
 
     assert parts_of(both, 0) == {"start_up_ns": 100, "queued_ns": 110, "communication_ns": 300, "transfer_ns": 400}
     assert details_of(both)["communication, not divided", "ranks arrive closer together than their clocks are known"] == 300
@@ -286,7 +293,7 @@ def test_between_hosts_communication_is_divided_only_as_far_as_clocks_are_known(
 
 def test_of_a_single_rank_communication_is_not_divided(tmp_path: Path) -> None:
     first, _ = two_ranks()
-    alone = measured(tmp_path, first).tables
+    alone = absent(tmp_path, first)
 
     assert parts_of(alone) == {"start_up_ns": 100, "queued_ns": 110, "communication_ns": 700}
 
@@ -313,24 +320,25 @@ RUNS = {
     **{pattern: Cluster(pattern=pattern, iterations=2) for pattern in PATTERNS},
     **{cause: with_and_without(Cluster(gpus=3, iterations=2), cause)[0] for cause in CAUSES},
 }
-QUICK = {PATTERNS[0], "slow network"}
 
 
-@pytest.mark.parametrize("name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.thorough) for one in RUNS])
+@pytest.mark.parametrize(
+    "name", [one if one == "slow network" else pytest.param(one, marks=pytest.mark.thorough) for one in RUNS]
+)
 def test_parts_are_those_of_simulated_runs(name: str, tmp_path: Path) -> None:
     run = simulate(RUNS[name])
 
-    assert_true(run, measure(write_reports(run, tmp_path), UTC).tables)
+    assert_true(run, of_simulated(write_reports(run, tmp_path)))
 
 
 def test_tables_do_not_depend_on_how_much_is_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = write_reports(simulate(Cluster(gpus=2, iterations=1)), tmp_path)
-    together = measure(reports, UTC).tables
-    monkeypatch.setattr(gaps, "BLOCK_GAPS", 7)
-    in_blocks = measure(reports, UTC).tables
+    together = of_simulated(reports)
+    monkeypatch.setattr(gaps, "BLOCK_GAPS", 31)
+    in_blocks = of_simulated(reports)
 
     assert together["absent_time"]["absent_ns"].min() > 0
-    for name in (*TABLES, "gaps", "longest_gaps", "nccl_exposure"):
+    for name in TABLES:
         assert in_blocks[name].equals(together[name]), name
 
 
@@ -350,7 +358,7 @@ def test_parts_of_regions_are_cut_at_the_edges_of_ranges_that_may_be_nested(tmp_
     report.kernel("first", 100, 200, launch=(0, 10))
     report.api_call("cudaMalloc_v3020", 220, 320)
     report.kernel("second", 450, 500, launch=(400, 410))
-    found = measured(tmp_path, report, regions=("step", "load")).absent_regions
+    found = absent(tmp_path, report, regions=("step", "load"))["absent_regions"]
 
     rows = {row["region"]: {name: row[name] for name in PART_COLUMNS if row[name]} for row in found.iter_rows(named=True)}
     assert rows == {
@@ -366,13 +374,13 @@ def test_parts_of_regions_are_cut_at_the_edges_of_ranges_that_may_be_nested(tmp_
 def test_times_in_iterations_are_those_of_a_window_of_the_same_edges(tmp_path: Path) -> None:
     run = simulate(Cluster(gpus=2, iterations=3, layers=2))
     reports = write_reports(run, tmp_path)
-    found = measure(reports, UTC).tables
+    found = of_simulated(reports)
     iterations, edges = found["absent_iterations"], found["task_iterations"]
 
     assert iterations.height == edges.height > run.cluster.ranks
     edge = edges.row(-1, named=True)
     window = window_choice((edge["begin_ns"], edge["end_ns"]))
-    alone = measure(reports, replace(UTC, window=window)).tables["absent_time"].filter(pl.col("device") == edge["device"])
+    alone = of_simulated(reports, window=window)["absent_time"].filter(pl.col("device") == edge["device"])
     inside = iterations.filter(pl.col("device") == edge["device"], pl.col("iteration") == edge["iteration"])
     total = ["elapsed_ns", "compute_ns", "absent_ns"]
     assert inside.select(total).equals(alone.select(total))

@@ -107,15 +107,15 @@ Trained = Callable[..., EfficiencyResult]
 
 
 def test_weak_scaling_with_the_same_work_on_each_device_is_perfect(trained: Trained) -> None:
-    runs = [trained(1, 8), trained(4, 8)]
+    runs = [trained(1, 8), trained(2, 8)]
     weak = compare(runs)
     found = weak.tables["runs"]
     assert picked(found, "scaling", "basis", "speedup", "scalability") == [("weak", "run", 1.0, 1.0)] * 2
-    assert found["useful_scalability"].to_list() == [1.0, 0.25]
+    assert found["useful_scalability"].to_list() == [1.0, 0.5]
     kernels = weak.tables["matched"].filter(pl.col("level") == "kernel")
     assert kernels["scalability"].to_list() == [1.0] * 6
     strong = compare(runs, CompareOptions(scaling="strong"))
-    assert strong.tables["runs"]["scalability"].to_list() == [1.0, 0.25]
+    assert strong.tables["runs"]["scalability"].to_list() == [1.0, 0.5]
     assert re.search(r"scaling +weak +weak\n", weak.as_text())
 
 
@@ -235,25 +235,30 @@ def test_json_has_every_key_table_and_column_of_the_schema(results: list[Efficie
         assert pl.DataFrame(columns, schema=table.schema).height > 0 or table is comparison_tables.ITERATION_LENGTHS
 
 
-def test_the_command_prints_and_writes(runs: list[Path], command_line: CommandLine) -> None:
-    done = command_line.run("compare", *runs, "--align", "utc", "--json-file", "out.json", "--csv", "tables")
-
-    assert done.returncode == 0, done.stderr
-    assert "speedup" in done.stdout
-    assert "1.600" in done.stdout
+def test_the_command_prints_and_writes(
+    runs: list[Path], results: list[EfficiencyResult], command_line: CommandLine, tmp_path: Path
+) -> None:
+    for result, name in zip(results, "AB", strict=True):
+        result.to_json(tmp_path / f"{name}.json")
+    text = command_line.run("compare", "A.json", "B.json").stdout
+    assert "speedup" in text
+    assert "1.600" in text
+    printed = command_line.run("compare", *runs, "--align", "utc", "--json", "--json-file", "out.json", "--csv", "tables")
+    assert printed.returncode == 0, printed.stderr
     assert json.loads((command_line.folder / "out.json").read_text())["format"] == comparison_tables.FORMAT
     assert pl.read_csv(command_line.folder / "tables" / "runs.csv")["useful_ns"].to_list() == [800, 1025]
-    printed = command_line.run("compare", *runs, "--align", "utc", "--json")
     assert json.loads(printed.stdout) == json.loads((command_line.folder / "out.json").read_text())
 
 
-def test_options_that_a_json_was_not_measured_with_are_refused(runs: list[Path], tmp_path: Path) -> None:
+def test_options_that_a_json_was_not_measured_with_are_refused(
+    runs: list[Path], results: list[EfficiencyResult], tmp_path: Path
+) -> None:
     steady = EfficiencyOptions(window=window_choice("10ns:500ns"))
     measured, path = measure([runs[0]], steady), tmp_path / "before.json"
     measured.to_json(path)
 
     assert compare([path, runs[1]], CompareOptions(window=steady.window)).tables["runs"]["elapsed_ns"].to_list() == [490, 490]
-    mixed = compare([path, runs[1]]).head["warnings"][-1]
+    mixed = compare([path, results[1]]).head["warnings"][-1]
     assert mixed == "different parts of runs are compared: of A the chosen window, of B the whole run (--window)"
     for run in (path, measured):
         compare([run, run])
@@ -264,12 +269,10 @@ def test_options_that_a_json_was_not_measured_with_are_refused(runs: list[Path],
                 compare([run, runs[1]], CompareOptions(**option))
 
 
-def test_readings_of_nccl_must_agree(runs: list[Path], tmp_path: Path) -> None:
-    document = tmp_path / "useful.json"
-    document.write_text(json.dumps(measure([runs[0]], EfficiencyOptions(nccl="useful")).as_json()))
-
+def test_readings_of_nccl_must_agree(results: list[EfficiencyResult]) -> None:
+    useful = EfficiencyResult({**results[0].head, "nccl": "useful"}, results[0].tables)
     with pytest.raises(UsageError, match="same --nccl"):
-        compared(document, runs[1])
+        compare([useful, results[1]])
 
 
 DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {

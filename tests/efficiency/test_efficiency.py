@@ -11,17 +11,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import typer
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
 from support.failed_runs import sentence
-from support.measured import NCCL, picked, row
+from support.measured import NCCL, measured_tables, picked, row
 from support.report_builder import ReportBuilder
 
 from nsys2prv import NsysRun, open_run
-from nsys2prv.cli.app import app
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -216,7 +213,7 @@ def test_threads_that_only_launch_do_not_raise_the_efficiency_of_mpi(tmp_path: P
         report.api_call("cudaLaunchKernel_v7000", 990, 1000, tid=1000 + rank * 10 + 1)
         report.kernel("k", 200, 300)
         paths.append(report.write(tmp_path / f"{rank}.sqlite"))
-    run = measured(paths, EfficiencyOptions(align="utc")).tables["run"].row(0, named=True)
+    run = measured_tables(paths, ())["run"].row(0, named=True)
 
     assert (run["processes"], run["threads"], run["mpi_ns"]) == (2, 4, 600)
     assert (run["mean_mpi_ns"], run["min_mpi_ns"]) == (300, 200)
@@ -246,12 +243,12 @@ def test_a_case_that_is_known_from_bsc() -> None:
 
 
 def test_a_gpu_that_is_idle_throughout_counts(two_gpus: list[Path]) -> None:
-    found = measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(650, 1000)))
-    run = found.tables["run"].row(0, named=True)
+    found = measured_tables(two_gpus, ("devices",), time=TimeRange(650, 1000))
+    run = found["run"].row(0, named=True)
 
     assert (run["devices"], run["useful_ns"], run["communication_ns"], run["elapsed_ns"]) == (2, 0, 50, 350)
     assert (run["device_parallel_efficiency"], run["load_balance"], run["communication_efficiency"]) == (0.0, None, 0.0)
-    assert found.tables["devices"]["idle_ns"].to_list() == [350, 300]
+    assert found["devices"]["idle_ns"].to_list() == [350, 300]
 
 
 def test_a_gpu_that_several_processes_use_counts_once_with_the_union(tmp_path: Path) -> None:
@@ -260,11 +257,11 @@ def test_a_gpu_that_several_processes_use_counts_once_with_the_union(tmp_path: P
         report = ReportBuilder(pid=pid).gpu(0)
         report.kernel("k", begin, end)
         shared.append(report.write(tmp_path / f"{pid}.sqlite"))
-    found = measured(shared)
+    found = measured_tables(shared, ("devices", "tasks"))
 
-    assert picked(found.tables["devices"], "device", "useful_ns", "streams") == [("node01:D0", 100, 2)]
-    assert found.tables["tasks"]["useful_ns"].to_list() == [60, 60]
-    assert found.tables["run"]["device_parallel_efficiency"].item() == 1.0
+    assert picked(found["devices"], "device", "useful_ns", "streams") == [("node01:D0", 100, 2)]
+    assert found["tasks"]["useful_ns"].to_list() == [60, 60]
+    assert found["run"]["device_parallel_efficiency"].item() == 1.0
 
 
 def test_ranks_that_all_call_their_gpu_0_have_gpus_of_their_own(of_two_gpus: EfficiencyResult) -> None:
@@ -286,7 +283,7 @@ def test_a_stream_whose_kernels_overlap_is_one_stream(tmp_path: Path) -> None:
     for stream, start in ((7, 0), (7, 50), (7, 80), (9, 200)):
         report.kernel("k", start, start + 100, stream=stream)
     path = report.write(tmp_path / "r.sqlite")
-    assert measured([path]).devices["streams"].item() == 2
+    assert measured_tables([path], ("devices",))["devices"]["streams"].item() == 2
     assert open_run(path).ranks["streams"].item() == 2
 
 
@@ -304,47 +301,19 @@ def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Pa
 
 Kernel = tuple[int, int, int]
 kernels = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60), st.sampled_from((7, 8))), min_size=1, max_size=12)
-NAMES = ("mine(int)", NCCL)
 quick = settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def written(folder: Path, reports: Sequence[Sequence[Kernel]], *, shift: int = 0, spread: bool = False) -> list[Path]:
-    """Reports of one GPU; a kernel is a begin, a length and a stream, and every third is one of NCCL."""
-    paths = []
-    for index, of_report in enumerate(reports):
-        report = ReportBuilder(pid=1000 + index).gpu(0)
-        for place, (begin, length, stream) in enumerate(of_report):
-            name = NAMES[(begin + length) % 3 == 0]
-            report.kernel(name, shift + begin, shift + begin + length, stream=100 + place if spread else stream)
-        # All runs have the same window.
-        report.api_call("cudaFree_v3020", shift, shift + 1)
-        report.api_call("cudaFree_v3020", shift + 600, shift + 601)
-        paths.append(report.write(folder / f"{len(list(folder.iterdir()))}.sqlite"))
-    return paths
-
-
-DEVICE_COLUMNS = [name for name in table_registry.BY_NAME["devices"].schema if name not in ("tasks", "streams")]
-
-
-@quick
-@given(kernels)
-@pytest.mark.thorough
-def test_splitting_over_streams_files_and_time_changes_no_device(tmp_path: Path, found: list[Kernel]) -> None:
-    whole = measured(written(tmp_path, [found])).tables["devices"].select(DEVICE_COLUMNS)
-
-    halves = [found[::2], found[1::2]]
-    for changed in (
-        written(tmp_path, [found], spread=True),
-        written(tmp_path, [half for half in halves if half]),
-        written(tmp_path, [found], shift=123_456_789),
-    ):
-        assert_frame_equal(measured(changed).tables["devices"].select(DEVICE_COLUMNS), whole)
 
 
 @quick
 @given(kernels, st.integers(1, 7))
 def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found: list[Kernel], bins: int) -> None:
-    tables = measured(written(tmp_path, [found]), bins=bins).tables
+    report = ReportBuilder().gpu(0)
+    for begin, length, stream in found:
+        report.kernel(NCCL if (begin + length) % 3 == 0 else "mine(int)", begin, begin + length, stream=stream)
+    report.api_call("cudaFree_v3020", 0, 1)
+    report.api_call("cudaFree_v3020", 600, 601)
+    path = report.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite")
+    tables = measured_tables([path], ("bins", "devices", "gaps"), bins=bins)
     device = tables["devices"].row(0, named=True)
 
     assert tables["bins"].height == bins
@@ -411,7 +380,7 @@ def test_ranges_inside_each_other_count_their_time_once(tmp_path: Path) -> None:
     report = ReportBuilder().gpu(0)
     report.kernel("k", 0, 100)
     report.nvtx_range("f", 10, 50).nvtx_range("f", 20, 40)
-    found = row(measured([report.write(tmp_path / "one.sqlite")], regions=("f",)).tables["regions"], region="f")
+    found = row(measured_tables([report.write(tmp_path / "one.sqlite")], ("regions",), regions=("f",))["regions"], region="f")
 
     assert (found["count"], found["total_ns"], found["elapsed_ns"], found["useful_ns"]) == (2, 60, 40, 40)
 
@@ -419,7 +388,7 @@ def test_ranges_inside_each_other_count_their_time_once(tmp_path: Path) -> None:
 def test_metrics_of_a_gpu_without_kernels_are_sampled(tmp_path: Path) -> None:
     report = ReportBuilder().gpu(0).metric(TENSOR, 50, 7)
     report.copy(0, 100, 1024)
-    tables = measured([report.write(tmp_path / "copies.sqlite")]).tables
+    tables = measured_tables([report.write(tmp_path / "copies.sqlite")], ("sampled_kernels",))
 
     assert tables["sampled_kernels"].is_empty()
     assert tables["sampled_bins"]["samples"].sum() == 1
@@ -441,7 +410,7 @@ def test_means_of_families_weigh_kernels_with_their_time(tmp_path: Path) -> None
     report.kernel("volta_sgemm_128x64_nn_2", 300, 400)
     for time, value in ((100, 10), (350, 90)):
         report.metric(TENSOR, time, value)
-    summary = measured([report.write(tmp_path / "one.sqlite")]).tables["sampled_summary"]
+    summary = measured_tables([report.write(tmp_path / "one.sqlite")], ("sampled_summary",))["sampled_summary"]
 
     assert row(summary, level="family")["weighted"] == pytest.approx((10 * 300 + 90 * 100) / 400)
 
@@ -452,7 +421,7 @@ def test_two_modes_of_one_kernel_are_seen(tmp_path: Path) -> None:
         length = 1000 + index if index % 3 else 4000 + index
         report.kernel("bimodal", 10_000 * index, 10_000 * index + length)
         report.kernel("steady", 10_000 * index + 5000, 10_000 * index + 6000 + index)
-    tables = measured([report.write(tmp_path / "one.sqlite")]).tables
+    tables = measured_tables([report.write(tmp_path / "one.sqlite")], ("kernels",))
 
     assert picked(tables["kernels"], "kernel", "modes") == [("bimodal", 2), ("steady", 1)]
     assert picked(tables["kernel_modes"], "kernel", "mode", "count") == [("bimodal", 0, 40), ("bimodal", 1, 20)]
@@ -467,7 +436,8 @@ def test_durations_have_the_quantiles_of_numpy(tmp_path: Path, lengths: list[int
     report = ReportBuilder().gpu(0)
     for index, length in enumerate(lengths):
         report.kernel("k", 10_000 * index, 10_000 * index + length)
-    found = measured([report.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite")]).tables["kernels"].row(0, named=True)
+    path = report.write(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite")
+    found = measured_tables([path], ("kernels",))["kernels"].row(0, named=True)
 
     values = np.array(lengths)
     assert (found["count"], found["total_ns"], found["min_ns"], found["max_ns"]) == (
@@ -508,16 +478,16 @@ def test_streams_on_several_rows_of_a_trace_are_one_stream(tmp_path: Path) -> No
     report.kernel("fifth(int)", 720, 800, launch=(60, 70))
     report.kernel("sixth(int)", 820, 900, launch=(70, 80), context=2)
     report.api_call("cudaDeviceSynchronize_v3020", 90, 1000)
-    tables = measured([report.write(tmp_path / "one.sqlite")], EfficiencyOptions()).tables
+    tables = measured_tables([report.write(tmp_path / "one.sqlite")], ("devices", "absent_time"))
 
     assert tables["devices"]["streams"].item() == 1
     assert tables["absent_time"]["copy_ns"].item() == 10 + 50
 
 
 def test_ranks_can_be_selected(two_gpus: list[Path]) -> None:
-    of_rank = measured(two_gpus, EfficiencyOptions(align="utc", ranks=frozenset({1})))
+    of_rank = measured_tables(two_gpus, ("devices",), ranks=frozenset({1}))
 
-    assert picked(of_rank.tables["devices"], "device", "useful_ns") == [("node01:D1", 400)]
+    assert picked(of_rank["devices"], "device", "useful_ns") == [("node01:D1", 400)]
 
 
 # -- what is written ------------------------------------------------------------------
@@ -561,11 +531,6 @@ def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line
         (["--csv", "former.csv"], 5),
         (["--json-file", "same.json", "--talp", "./same.json"], 5),
         (["--scratch", "no-such-folder"], 5),
-        (["--nccl", "both"], 2),
-        (["--align", "somehow"], 2),
-        (["--bins", "0"], 2),
-        (["--time", "2s:1s"], 2),
-        (["--ranks", "one"], 2),
         (["--ranks", "9"], 7),
         (["--time", "5s:"], 7),
         (["--kernel-families", "nothing.csv"], 2),
@@ -583,18 +548,6 @@ def test_what_makes_no_sense_is_told_in_one_sentence_and_leaves_nothing(
     assert sorted(command_line.folder.iterdir()) == before
 
 
-def test_a_file_that_fails_leaves_the_former_ones(two_gpus: list[Path], command_line: CommandLine) -> None:
-    folder = command_line.folder
-    (folder / "out.json").write_text("former")
-    # A folder where a table is to be written.
-    (folder / "tables" / "run.csv").mkdir(parents=True)
-    done = command_line.run("efficiency", *two_gpus, "--json-file", "out.json", "--csv", "tables", "--force")
-
-    sentence(done, 5, "run.csv")
-    assert (folder / "out.json").read_text() == "former"
-    assert sorted(path.name for path in (folder / "tables").iterdir()) == ["run.csv"]
-
-
 def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(
     in_parts: EfficiencyResult, of_two_gpus: EfficiencyResult, tmp_path: Path
 ) -> None:
@@ -603,21 +556,6 @@ def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(
     of_two_gpus.to_csv(tmp_path)
 
     assert not (tmp_path / "regions.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("option", "begun", "wanted"),
-    [
-        ("nccl", "", ["communication", "useful"]),
-        ("align", "m", ["monotonic", "messages", "mpi"]),
-    ],
-)
-def test_the_shell_completes_values(option: str, begun: str, wanted: list[str]) -> None:
-    command = typer.main.get_command(app).commands["efficiency"]  # type: ignore[attr-defined]
-    (parameter,) = (one for one in command.params if one.name == option)
-    found = parameter.shell_complete(command.make_context("efficiency", ["x"]), begun)
-
-    assert [one.value for one in found] == wanted
 
 
 def test_the_talp_file_has_the_numbers_of_the_trees(nccl_is_useful: EfficiencyResult) -> None:

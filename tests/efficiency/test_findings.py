@@ -579,7 +579,16 @@ NOTHING: dict[str, Callable[[], Sequence[ReportBuilder]]] = {
 }
 
 
-@pytest.mark.parametrize("near", NOTHING)
+LIKE_OTHERS = {
+    *("batches of unknown launches", "gaps of a phase", "one GPU", "few batches", "few copies", "few waits of streams"),
+    *("copies that are not small", "durations of another reason"),
+}
+"""What is near a problem in the same way as another one, or farther."""
+
+
+@pytest.mark.parametrize(
+    "near", [pytest.param(near, marks=[pytest.mark.thorough] if near in LIKE_OTHERS else []) for near in NOTHING]
+)
 def test_what_is_near_a_problem_is_none(run: Run, near: str) -> None:
     assert kinds(run(*NOTHING[near]())) == []
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.measured import measured_tables
 from support.pages import run_of
 from support.report_builder import ReportBuilder
 
@@ -74,9 +75,7 @@ def test_what_is_freed_without_an_allocation_was_there_before(tmp_path: Path) ->
     report = ReportBuilder(host="node").gpu(0)
     report.kernel("k", 0, 1_000, launch=(0, 0))
     report.memory_use(100, GIB).memory_use(500, 4 * GIB, freed=True)
-    result = measure([report.write(tmp_path / "one.sqlite")], EfficiencyOptions(bins=2))
-
-    (row,) = result.tables["memory_in_use"].to_dicts()
+    (row,) = measured_tables([report.write(tmp_path / "one.sqlite")], ("memory_in_use",), bins=2)["memory_in_use"].to_dicts()
     assert (row["before_bytes"], row["begin_bytes"], row["peak_bytes"], row["end_bytes"]) == (3 * GIB, 3 * GIB, 4 * GIB, 0)
 
 
@@ -97,7 +96,7 @@ def test_changes_at_an_edge_are_in_the_bin_that_begins_there_and_those_at_the_en
     report = ReportBuilder(host="node").gpu(0)
     report.kernel("k", 0, 1_000, launch=(0, 0))
     report.memory_use(0, 2).memory_use(250, 5, freed=True).memory_use(250, 2).memory_use(1_000, 3, freed=True)
-    bins = measure([report.write(tmp_path / "edges.sqlite")], EfficiencyOptions(bins=4)).tables["memory_bins"]
+    bins = measured_tables([report.write(tmp_path / "edges.sqlite")], ("memory_bins",), bins=4)["memory_bins"]
 
     assert bins.select("peak_bytes", "end_bytes").rows() == [(6, 6), (8, 3), (3, 3), (3, 0)]
 

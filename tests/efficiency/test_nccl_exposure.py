@@ -4,18 +4,19 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.measured import NCCL, measured, row
+from support.measured import NCCL, measured_tables, row, written
 from support.nccl_regions import COMMUNICATOR, Nccl
 from support.report_builder import ReportBuilder
 from support.simulated_run.cluster import DATA, TENSOR, Cluster
 from support.simulated_run.truth import simulate
 from support.simulated_run.write import write_reports
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
-
 ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(x)"
 WAIT_CALL, RECORD_CALL = "cudaStreamWaitEvent_v3020", "cudaEventRecord_v3020"
+
+
+def exposure(folder: Path, *reports: ReportBuilder) -> pl.DataFrame:
+    return measured_tables(written(folder, *reports), ("nccl_exposure",))["nccl_exposure"]
 
 
 def beside_a_collective(launch: int, *, waits: bool = True, computes_until: int = 0) -> ReportBuilder:
@@ -55,7 +56,7 @@ def beside_a_collective(launch: int, *, waits: bool = True, computes_until: int 
     ],
 )
 def test_exposed_and_blocking_are_two_things(report: ReportBuilder, times: dict[str, int], tmp_path: Path) -> None:
-    found = row(measured(tmp_path, report).nccl_exposure, operation="AllReduce")
+    found = row(exposure(tmp_path, report), operation="AllReduce")
     assert {name: found[name] for name in times} == times
     assert (found["count"], found["total_ns"]) == (1, 250)
 
@@ -65,7 +66,7 @@ def test_the_next_kernel_of_the_stream_waits_for_it(tmp_path: Path) -> None:
     report.kernel(ALL_GATHER, 100, 200, launch=(0, 5))
     report.kernel("beside", 90, 170, stream=9, launch=(6, 8))
     report.kernel("next", 210, 300, launch=(120, 125))
-    found = row(measured(tmp_path, report).nccl_exposure, operation="AllGather")
+    found = row(exposure(tmp_path, report), operation="AllGather")
     assert (found["exposed_ns"], found["blocking_ns"], found["overlapped_blocking_ns"]) == (30, 30, 50)
 
 
@@ -91,22 +92,21 @@ def reducing(rank: int, host: str, ranks: int) -> ReportBuilder:
 def test_collectives_inside_a_node_and_over_nodes_are_apart(
     hosts: tuple[str, str], ranks: int, placement: str | None, nodes: int, tmp_path: Path
 ) -> None:
-    result = measured(tmp_path, *(reducing(rank, host, ranks) for rank, host in enumerate(hosts)))
-    found = row(result.nccl_exposure, operation="AllReduce")
+    found = row(exposure(tmp_path, *(reducing(rank, host, ranks) for rank, host in enumerate(hosts))), operation="AllReduce")
     assert found["communicator"] is not None
     assert (found["members"], found["nodes"], found["ranks"], found["placement"]) == (2, nodes, ranks, placement)
     assert (found["count"], found["bytes"]) == (2, 2 * 4096)
 
 
 def test_where_communicators_are_not_known_neither_is_the_placement(tmp_path: Path) -> None:
-    found = row(measured(tmp_path, beside_a_collective(40)).nccl_exposure, operation="AllReduce")
+    found = row(exposure(tmp_path, beside_a_collective(40)), operation="AllReduce")
     assert (found["communicator"], found["placement"], found["ranks"], found["bytes"]) == (None, None, None, None)
 
 
 @pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
 def test_blocking_time_is_that_of_compute_absent_time(pattern: str, tmp_path: Path) -> None:
-    reports = write_reports(simulate(Cluster(pattern=pattern, nodes=2, gpus=2, iterations=2)), tmp_path)
-    found = measure(reports, EfficiencyOptions(align="utc")).tables
+    reports = write_reports(simulate(Cluster(pattern=pattern, nodes=2, gpus=1, iterations=2)), tmp_path)
+    found = measured_tables(reports, ("nccl_exposure", "absent_time", "nccl"))
 
     table, absent, devices = (found[name] for name in ("nccl_exposure", "absent_time", "devices"))
     waits = absent.select(pl.sum_horizontal("late_rank_ns", "transfer_ns", "communication_ns")).to_series()

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.measured import measured_tables
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions, window_choice
@@ -14,7 +15,7 @@ from nsys2prv.efficiency.outputs.page.charts import icicle
 
 def tree(report: ReportBuilder, folder: Path, **options: Any) -> list[tuple[Any, ...]]:
     """Parent, level, range, count, total and own time of each node."""
-    found = measure([report.write(folder / "report.sqlite")], EfficiencyOptions(progress=False, **options)).tables["nvtx_tree"]
+    found = measured_tables([report.write(folder / "report.sqlite")], ("nvtx_tree",), align="auto", **options)["nvtx_tree"]
     assert found["node"].to_list() == list(range(found.height))
     return found.select("parent", "level", "range", "count", "total_ns", "own_ns").rows()
 

@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from support.browser import Browser, PageReader, with_script
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.large_run import grown
+from support.measured import measured_tables
 from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
 from support.reports import repeated
@@ -329,15 +329,15 @@ def test_a_place_that_can_not_be_is_told_at_once(command_line: CommandLine, tmp_
     sentence(refused, NOT_WRITABLE)
 
 
-def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, browser: Browser) -> None:
+def test_in_a_browser_hostile_names_are_text_all_is_drawn_and_nothing_is_asked_for(hostile: Run, browser: Browser) -> None:
     opening = """
     for (const one of document.querySelectorAll("details")) { one.open = true; one.dispatchEvent(new Event("toggle")); }
     for (const button of document.querySelectorAll("button.cut")) button.click();
     """
 
-    dom, complaints = browser.run(with_script(hostile.html, opening), "--dump-dom")
+    dom, complaints, asked = browser.shown(with_script(hostile.html, opening))
 
-    assert complaints == ""
+    assert (complaints, asked) == ("", [])
     read = PageReader(dom)
     assert read.one("html").attributes["data-drawn"] == "yes"
     assert read.all("title")[0].text == f"Efficiency of {hostile.measured.head['title']}"
@@ -348,36 +348,14 @@ def test_in_a_browser_hostile_names_are_text_and_all_is_drawn(hostile: Run, brow
         assert re.sub(r"\r\n?", "\n", kernel) in shown
 
 
-def test_in_a_browser_nothing_is_asked_for(hostile: Run, browser: Browser) -> None:
-    assert browser.requests(hostile.html) == []
-
-    # The same log does tell when a page asks.
+@pytest.mark.thorough
+def test_the_log_of_a_browser_does_tell_when_a_page_asks(browser: Browser) -> None:
     asking = '<html><body><img src="http://nobody.invalid/picture.png"></body></html>'
-    assert browser.requests(asking) == ["http://nobody.invalid/picture.png"]
+    assert browser.shown(asking)[2] == ["http://nobody.invalid/picture.png"]
 
 
 def test_in_a_browser_tables_sort_filter_and_widen(run: Run, browser: Browser) -> None:
-    script = """
-    const place = document.querySelector('[data-table="kernels"]'); place.open = true;
-    place.dispatchEvent(new Event("toggle"));
-    const cells = () => [...place.querySelectorAll("tbody tr")].map((row) => row.children[2].textContent);
-    const heading = [...place.querySelectorAll("th button")].find((button) => button.textContent === "count");
-    const told = {};
-    heading.click(); told.down = cells(); heading.click(); told.up = cells();
-    told.sort = heading.closest("th").getAttribute("aria-sort");
-    const columns = () => place.querySelectorAll("th").length;
-    told.main = columns(); place.querySelector("[aria-pressed]").click(); told.all = columns();
-    const field = place.querySelector("input"); field.value = "NCCLDEV"; field.dispatchEvent(new Event("input"));
-    setTimeout(() => {
-      told.names = [...place.querySelectorAll("tbody tr")].map((row) => row.children[0].textContent);
-      const made = document.createElement("pre"); made.id = "told"; made.textContent = JSON.stringify(told);
-      document.body.append(made);
-    }, 1000);
-    """
-    dom, complaints = browser.run(with_script(run.html, script), "--dump-dom")
-
-    assert complaints == ""
-    told = json.loads(PageReader(dom).one("pre", id="told").text)
+    told = browser.answer(run.html, "tables")
     counts = run.measured.tables["kernels"]["count"].sort()
     assert told["up"] == [f"{count:,}" for count in counts.head(15)]
     assert told["down"] == [f"{count:,}" for count in counts.reverse().head(15)]
@@ -388,22 +366,8 @@ def test_in_a_browser_tables_sort_filter_and_widen(run: Run, browser: Browser) -
 
 @pytest.mark.thorough
 def test_in_a_browser_the_map_is_read_with_keys(run: Run, browser: Browser) -> None:
-    script = """
-    addEventListener("load", () => setTimeout(() => {
-      const map = document.querySelector(".mapped .drawn");
-      map.focus();
-      const press = (key) => map.dispatchEvent(new KeyboardEvent("keydown", {key, cancelable: true}));
-      ["End", "ArrowDown", "ArrowLeft", "+", "-", "0"].forEach(press);
-      const made = document.createElement("pre"); made.id = "told";
-      made.textContent = document.querySelector(".mapped output").textContent;
-      document.body.append(made);
-    }, 8000));
-    """
-    dom, complaints = browser.run(with_script(run.html, script), "--dump-dom")
-
-    assert complaints == ""
     device, last = run.measured.tables["devices"]["device"][1], run.measured.tables["bins"].height - 2
-    told = PageReader(dom).one("pre", id="told").text
+    told = browser.answer(run.html, "mapKeys")
     cell = run.measured.tables["device_bins"].row(
         by_predicate=(pl.col("device") == device) & (pl.col("bin") == last), named=True
     )
@@ -443,7 +407,7 @@ def test_each_cause_of_the_bar_has_its_own_colour() -> None:
 
 
 def test_iterations_are_the_slowest_and_one_of_median_length(tmp_path: Path) -> None:
-    cluster = Cluster(nodes=2, gpus_per_node=1, iterations=6, layers=1, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=0)
+    cluster = Cluster(nodes=1, gpus_per_node=1, iterations=6, layers=1, gpu_metrics_hz=0)
     result = measure(write_reports(tmp_path, cluster), EfficiencyOptions(no_critical_path=True))
     lengths = result.iterations.filter(pl.col("kind").fill_null("") != "warm-up").sort("longest_ns")
     closeups = {row["what"]: row for row in result.closeups.iter_rows(named=True)}
@@ -474,7 +438,9 @@ def test_all_work_of_a_device_in_an_iteration_is_there(run: Run) -> None:
     begin, end = row["begin_ns"], row["end_ns"]
 
     chosen = window_choice(f"{begin}ns:{end}ns")
-    useful = measure(run.measured.head["inputs"], EfficiencyOptions(window=chosen, no_critical_path=True)).tables["devices"]
+    useful = measured_tables([Path(one) for one in run.measured.head["inputs"]], ("devices",), align="auto", window=chosen)[
+        "devices"
+    ]
     for device, busy in bars.group_by("device").agg(pl.col("busy_ns").sum()).iter_rows():
         assert busy == useful.filter(pl.col("device") == device)["useful_ns"][0]
 

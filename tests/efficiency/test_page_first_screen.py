@@ -1,16 +1,14 @@
 """What the page begins with, its drawings, and what a browser does with them."""
 
 import itertools
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
-from support.browser import Browser, PageReader, with_script
+from support.browser import Browser
 from support.checkout import CHECKOUT
 from support.large_run import grown
 from support.pages import Run, axe_or_skip, run_of, unpacked
@@ -38,21 +36,6 @@ def run(slow_gpu: EfficiencyResult) -> Run:
 def drawn(figure: Figure | None) -> Figure:
     assert figure is not None
     return figure
-
-
-def answer(browser: Browser, html: str, script: str, *, dark: bool = False, width: int | None = None) -> Any:
-    """What a script finds out in the page, in light or dark colours: its function `answer` is called when it is complete."""
-    asking = f"""
-    {script}
-    addEventListener("load", async () => {{
-      const made = document.createElement("pre"); made.id = "answer";
-      made.textContent = JSON.stringify(await answer());
-      document.body.append(made);
-    }});
-    """
-    dom, complaints = browser.in_colours(with_script(html, asking), dark=dark, width=width)
-    assert complaints == ""
-    return json.loads(PageReader(dom).one("pre", id="answer").text)
 
 
 def test_the_page_begins_with_the_verdict_the_bar_the_tiles_and_the_findings(run: Run) -> None:
@@ -197,28 +180,7 @@ def test_sampled_metrics_have_units(run: Run) -> None:
 
 @pytest.mark.thorough
 def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: Run, browser: Browser) -> None:
-    script = """
-    const boxes = () => [...document.querySelectorAll("svg[data-time]")].map((one) => one.viewBox.baseVal);
-    const seen = () => [...new Set(boxes().map((box) => `${box.x.toFixed(2)} ${box.width.toFixed(2)}`))];
-    const ticks = () => document.querySelector(".x-ticks[data-time]").textContent;
-    const answer = () => {
-      const told = {first: seen(), ticks: [ticks()], count: boxes().length};
-      document.querySelector('[data-zoom="2"]').click(); told.zoomed = seen(); told.ticks.push(ticks());
-      document.querySelector('[data-zoom="0"]').click(); told.again = seen(); told.ticks.push(ticks());
-      const box = document.querySelector("#time .box"), {left, width, top} = box.getBoundingClientRect();
-      const at = (share) => ({clientX: left + share * width, clientY: top + 5, button: 0, bubbles: true});
-      box.dispatchEvent(new PointerEvent("pointerdown", at(0.25)));
-      window.dispatchEvent(new PointerEvent("pointermove", at(0.5)));
-      window.dispatchEvent(new PointerEvent("pointerup", at(0.5)));
-      told.dragged = seen();
-      box.click();
-      told.folded = document.querySelector("#finding-1 details").open;
-      document.querySelector('#finding-1 a[data-place="1"]').click();
-      told.open = document.querySelector("#finding-1 details").open; told.place = seen();
-      return told;
-    };
-    """
-    told = answer(browser, run.html, script)
+    told = browser.answer(run.html, "zooming")
 
     assert told["count"] > 3
     assert told["first"] == told["again"] == ["0.00 1000.00"]
@@ -239,35 +201,7 @@ def test_in_a_browser_zooming_one_drawing_zooms_all_and_a_place_is_a_click(run: 
 def test_in_a_browser_close_ups_are_reached_by_clicks_and_stay_as_they_are(run: Run, browser: Browser) -> None:
     links = [one for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
     assert len(links) >= 3, "of findings, and of iterations"
-    script = """
-    const answer = async () => {
-      const told = {reached: [], tips: []};
-      for (const link of document.querySelectorAll('a[href^="#closeup-"]')) {
-        scrollTo(0, 0);
-        // A click where the link is drawn: nothing covers it, and nothing else takes it.
-        link.scrollIntoView({block: "center"});
-        const {left, top, width, height} = (link.querySelector("path") ?? link).getBoundingClientRect();
-        const below = document.elementFromPoint(left + width / 2, top + height / 2);
-        const follows = below.closest("a") === link;
-        below.dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, view: window}));
-        await new Promise((done) => setTimeout(done, 50));
-        const target = document.querySelector(link.getAttribute("href")).getBoundingClientRect();
-        const seen = target.top >= 0 && target.top < innerHeight;
-        told.reached.push([link.getAttribute("href"), location.hash, follows, seen]);
-      }
-      const closeup = document.querySelector("#closeups svg"), bar = closeup.querySelector("rect[fill^='#']");
-      const {left, top, width, height} = bar.getBoundingClientRect();
-      bar.scrollIntoView({block: "center"});
-      told.before = closeup.getAttribute("viewBox");
-      document.querySelector('[data-zoom="2"]').click();
-      told.after = closeup.getAttribute("viewBox");
-      told.zoomed = document.querySelector("svg[data-time]").getAttribute("viewBox");
-      told.tip = bar.querySelector("title").textContent;
-      told.size = [width, height];
-      return told;
-    };
-    """
-    told = answer(browser, run.html, script)
+    told = browser.answer(run.html, "closeups")
 
     assert told["reached"] == [[link.attributes["href"]] * 2 + [True, True] for link in links]
     # A close-up has a time of its own.
@@ -289,42 +223,22 @@ def test_in_a_narrow_browser_names_of_devices_are_whole_and_nothing_is_wider_tha
       }};
     }};
     """
-    told = answer(browser, run.html, script, width=500)
+    told = browser.answer(run.html, script=script, width=500)
 
     assert told == {"rows": run.measured.tables["devices"].height, "page": NARROW, "cut": []}
 
 
 @pytest.mark.thorough
 def test_in_a_browser_the_mark_of_a_place_opens_its_finding(run: Run, browser: Browser) -> None:
-    script = """
-    const answer = () => {
-      document.querySelector('svg a[data-place="2"]').dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true}));
-      return [...document.querySelectorAll(".findings details[open]")].map((one) => one.parentElement.id);
-    };
-    """
-    assert answer(browser, run.html, script) == ["finding-2"]
+    assert browser.answer(run.html, "mark") == ["finding-2"]
 
 
-def test_in_a_browser_a_table_is_made_when_it_is_opened_and_saved_as_csv(run: Run, browser: Browser) -> None:
-    script = """
-    const answer = async () => {
-      const place = document.getElementById("table-devices"), told = {before: place.querySelectorAll("td").length};
-      place.open = true;
-      await new Promise((done) => setTimeout(done, 0));
-      told.first = place.querySelector("tbody td").textContent;
-      told.bars = place.querySelectorAll("td.part").length;
-      told.heads = [...place.querySelectorAll("th")].map((one) => one.textContent);
-      const saved = [];
-      URL.createObjectURL = (blob) => { saved.push(blob); return "#saved"; };
-      place.querySelector("[data-csv]").click();
-      told.csv = await saved[0].text();
-      return told;
-    };
-    """
-    told = answer(browser, run.html, script)
+def test_in_a_browser_tables_are_saved_as_csv_and_links_open_what_is_folded(run: Run, browser: Browser) -> None:
+    told = browser.answer(run.html, "tableAndLink")
     devices = run.measured.tables["devices"]
     least = devices.sort("useful_ns", maintain_order=True)
 
+    assert told["open"] == [True, False]
     assert told["before"] == 0
     assert told["first"] == least["device"][0]
     assert told["bars"] > 0
@@ -336,16 +250,7 @@ def test_in_a_browser_a_table_is_made_when_it_is_opened_and_saved_as_csv(run: Ru
 
 @pytest.mark.thorough
 def test_in_a_browser_numbers_of_a_column_have_the_same_digits(run: Run, browser: Browser) -> None:
-    script = """
-    const answer = async () => {
-      const place = document.getElementById("table-sampled_summary");
-      place.open = true;
-      await new Promise((done) => setTimeout(done, 0));
-      const heads = [...place.querySelectorAll("th")].map((one) => one.textContent);
-      return [...place.querySelectorAll("tbody tr")].map((row) => row.children[heads.indexOf("weighted")].textContent);
-    };
-    """
-    shown = answer(browser, run.html, script)
+    shown = browser.answer(run.html, "digits")
     values = unpacked(next(
         column for column in run.read.island["tables"]["sampled_summary"]["columns"] if column["name"] == "weighted"
     ))[: len(shown)]  # fmt: skip
@@ -355,17 +260,6 @@ def test_in_a_browser_numbers_of_a_column_have_the_same_digits(run: Run, browser
     assert len(digits) == 1
     for text, value in zip(shown, values, strict=True):
         assert text == "-" if value is None else float(text.replace(",", "")) == pytest.approx(value, abs=0.006, rel=1e-3)
-
-
-def test_in_a_browser_a_link_into_something_folded_opens_it(run: Run, browser: Browser) -> None:
-    script = """
-    const answer = async () => {
-      location.hash = "#definition-findings";
-      await new Promise((done) => setTimeout(done, 100));
-      return [document.querySelector("#definitions details").open, document.querySelector("#run details").open];
-    };
-    """
-    assert answer(browser, run.html, script) == [True, False]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -381,7 +275,7 @@ def test_axe_finds_nothing_serious(run: Run, browser: Browser, dark: bool) -> No
               passes: passes.length}};
     }};
     """
-    told = answer(browser, run.html, script, dark=dark)
+    told = browser.answer(run.html, script=script, dark=dark)
 
     assert told["passes"] > 20
     assert [one for one in told["violations"] if one[0] in ("serious", "critical")] == []

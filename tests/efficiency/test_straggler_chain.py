@@ -4,23 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.simulated_run.actions import (
-    COMPUTE,
-    DEVICE_TO_HOST,
-    HOST_TO_DEVICE,
-    NCCL,
-    Action,
-    Collective,
-    Communicator,
-    Copy,
-    Launch,
-    Pop,
-    Push,
-    Record,
-    StreamWait,
-    SynchronizeStream,
-    SystemCall,
-)
+from support.simulated_run import actions as act
 from support.simulated_run.cluster import Cluster
 from support.simulated_run.engine import execute
 from support.simulated_run.machine import Machine
@@ -35,12 +19,12 @@ LATE = 6 * MS
 READY, REDUCED = 1, 2
 
 
-def reduce(first: int) -> list[Action]:
+def reduce(first: int) -> list[act.Action]:
     """A collective of a rank and the next one, after what is on the stream that computes, which then waits for it."""
-    communicator = Communicator((1 << 40) + first, (first, first + 1))
+    communicator = act.Communicator((1 << 40) + first, (first, first + 1))
     return [
-        Record(READY, COMPUTE), StreamWait(READY, NCCL), Collective(communicator, "AllReduce", 4 << 20),
-        Record(REDUCED, NCCL), StreamWait(REDUCED, COMPUTE),
+        act.Record(READY, act.COMPUTE), act.StreamWait(READY, act.NCCL), act.Collective(communicator, "AllReduce", 4 << 20),
+        act.Record(REDUCED, act.NCCL), act.StreamWait(REDUCED, act.COMPUTE),
     ]  # fmt: skip
 
 
@@ -50,21 +34,21 @@ def simulated(ranks: int, late: int) -> SimulatedRun:
     return SimulatedRun(Cluster(gpus=ranks, iterations=ITERATIONS), recorded)
 
 
-def program(rank: int, ranks: int, late: int) -> list[Action]:
+def program(rank: int, ranks: int, late: int) -> list[act.Action]:
     """Each rank reduces with the rank before it, computes, and reduces with the rank after it. The first one loads for long."""
-    actions: list[Action] = [SystemCall("read", 20 * MS)]
+    actions: list[act.Action] = [act.SystemCall("read", 20 * MS)]
     for _ in range(ITERATIONS):
-        actions += [Push("iteration"), SystemCall("poll", late if rank == 0 else 100 * US)]
-        actions += [Copy(8 << 20, 340 * US, HOST_TO_DEVICE), Launch("gemm(int)", 800 * US)]
+        actions += [act.Push("iteration"), act.SystemCall("poll", late if rank == 0 else 100 * US)]
+        actions += [act.Copy(8 << 20, 340 * US, act.HOST_TO_DEVICE), act.Launch("gemm(int)", 800 * US)]
         if rank > 0:
-            actions += [*reduce(rank - 1), Launch("reduced(int)", 400 * US)]
+            actions += [*reduce(rank - 1), act.Launch("reduced(int)", 400 * US)]
         if rank < ranks - 1:
             actions += reduce(rank)
-        actions += [Copy(8, 2 * US, DEVICE_TO_HOST), SynchronizeStream(COMPUTE), Pop()]
+        actions += [act.Copy(8, 2 * US, act.DEVICE_TO_HOST), act.SynchronizeStream(act.COMPUTE), act.Pop()]
     return actions
 
 
-@pytest.mark.parametrize("ranks", [3, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(3, marks=pytest.mark.thorough), 4])
 def test_a_late_rank_is_followed_over_communicators_to_where_it_began(ranks: int, tmp_path: Path) -> None:
     """Of three ranks the second waits for the first, and of four the third for the second, which waits for the first."""
     run = simulated(ranks, LATE)

@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 from support.command_line import CommandLine
 from support.failed_runs import small_report
-from support.trace_properties import trace_bytes, translated
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import RunTooLarge, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.memory import bytes_of_process, limited
 from nsys2prv.execution.process import max_threads
 from nsys2prv.execution.workers import workers
 from nsys2prv.run.options import ReadOptions
-from nsys2prv.trace.translate_options import TranslateOptions
 
 MB = 10**6
 
@@ -124,23 +120,6 @@ def test_more_than_the_usual_sizes_are_taken_where_all_may_take_more() -> None:
         assert memory.scaled(50) == 75
         with limited(400 * MB):
             assert memory.scaled(50) == 50
-
-
-@pytest.mark.thorough
-def test_pieces_of_a_few_rows_give_the_same_trace_and_numbers(tmp_path: Path) -> None:
-    made = small_report(60).gpu()
-    for index in range(60):
-        made.nvtx_range(f"step {index % 7}", 100 * index, 100 * index + 95)
-    report = made.write(tmp_path / "report.sqlite")
-    whole = translated([report], tmp_path / "whole", TranslateOptions())
-    numbers = measure([report], EfficiencyOptions(regions=("*",))).as_json()
-    with limited(200_100_000):
-        assert memory.scaled(40_000) == 20
-        pieces = translated([report], tmp_path / "pieces", TranslateOptions())
-        numbers_of_pieces = measure([report], EfficiencyOptions(regions=("*",))).as_json()
-
-    assert trace_bytes(pieces) == trace_bytes(whole)
-    assert numbers_of_pieces == numbers
 
 
 def resident(pid: int) -> int:

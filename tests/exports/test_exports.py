@@ -15,16 +15,8 @@ from polars.testing import assert_frame_equal
 from support.export_folders import write_arrow_report, write_parquet_report
 from support.report_builder import ReportBuilder
 
+from nsys2prv import errors
 from nsys2prv.demo import write_report
-from nsys2prv.errors import (
-    DamagedReport,
-    ExportError,
-    MissingColumn,
-    NotAReport,
-    ReportError,
-    ReportNotFound,
-    SameReportTwice,
-)
 from nsys2prv.exports import describe, find_reports, open_report
 from nsys2prv.exports.columns import Real, Text, pid_of
 from nsys2prv.exports.nsys import export_report, nsys_program
@@ -38,7 +30,7 @@ def test_an_optional_column_that_is_not_there_is_null_and_a_required_one_is_miss
     opened = open_report(report.write(tmp_path / "a.sqlite"))
     rows = opened.collect(opened.scan("CUPTI_ACTIVITY_KIND_KERNEL", ("start",), ("graphNodeId", "gridX", "gridY")))
     assert rows.rows() == [(0, None, None, 1)]
-    with pytest.raises(MissingColumn, match=r"a\.sqlite: table CUPTI_ACTIVITY_KIND_KERNEL has no column gridX"):
+    with pytest.raises(errors.MissingColumn, match=r"a\.sqlite: table CUPTI_ACTIVITY_KIND_KERNEL has no column gridX"):
         opened.scan("CUPTI_ACTIVITY_KIND_KERNEL", ("gridX",))
 
 
@@ -59,7 +51,7 @@ def test_all_rows_of_a_short_table_are_those_of_its_scan(tmp_path: Path) -> None
             "TARGET_INFO_SYSTEM_ENV": ("unknown",), "OSRT_API": ("start",),
         }.items():  # fmt: skip
             assert_frame_equal(opened.read(table, optional=columns), opened.collect(opened.scan(table, optional=columns)))
-        with pytest.raises(MissingColumn, match="has no column gridX9"):
+        with pytest.raises(errors.MissingColumn, match="has no column gridX9"):
             opened.read("CUPTI_ACTIVITY_KIND_KERNEL", ("gridX9",))
 
 
@@ -101,7 +93,7 @@ def test_a_database_whose_texts_are_not_utf_8_is_no_report(tmp_path: Path) -> No
     with sqlite3.connect(tmp_path / "utf16.sqlite") as database:
         database.execute("pragma encoding = 'UTF-16'")
         database.execute("create table StringIds (id integer, value text)")
-    with pytest.raises(NotAReport, match="its texts are UTF-16, and nsys writes UTF-8"):
+    with pytest.raises(errors.NotAReport, match="its texts are UTF-16, and nsys writes UTF-8"):
         open_report(tmp_path / "utf16.sqlite")
 
 
@@ -115,9 +107,9 @@ def test_reports_are_found_in_folders_and_by_globs_in_the_order_of_their_numbers
     names = [path.name for path in find_reports([tmp_path])]
     assert names == ["x_pqtdir", "rank1.sqlite", "rank9.sqlite", "rank10.sqlite"]
     assert [path.name for path in find_reports([str(tmp_path / "rank1*.sqlite")])] == ["rank1.sqlite", "rank10.sqlite"]
-    with pytest.raises(SameReportTwice):
+    with pytest.raises(errors.SameReportTwice):
         find_reports([tmp_path, tmp_path / "deep" / ".." / "rank1.sqlite"])
-    with pytest.raises(ReportNotFound, match="no file matches"):
+    with pytest.raises(errors.ReportNotFound, match="no file matches"):
         find_reports([str(tmp_path / "*.qdrep")])
 
 
@@ -188,7 +180,9 @@ def test_an_export_by_somebody_else_is_not_replaced(tmp_path: Path, fake_nsys: P
     assert describe(open_report(at_time(recorded, 1), fake_nsys)).host == "other"
     content = at_time(theirs, 1).read_bytes()
 
-    with pytest.raises(ExportError, match=r"its export would replace .*run\.sqlite, which is older and not made by nsys2prv"):
+    with pytest.raises(
+        errors.ExportError, match=r"its export would replace .*run\.sqlite, which is older and not made by nsys2prv"
+    ):
         open_report(at_time(recorded, 2), fake_nsys)
 
     assert theirs.read_bytes() == content
@@ -204,7 +198,7 @@ def test_nsys_is_found_by_its_home_and_missed_with_a_sentence(
     monkeypatch.setenv("NSYS_HOME", str(fake_nsys.parent))
     assert nsys_program(None) == fake_nsys
     monkeypatch.delenv("NSYS_HOME")
-    with pytest.raises(ExportError, match=r"run\.qdrep: only nsys can open this file.*give one with --nsys"):
+    with pytest.raises(errors.ExportError, match=r"run\.qdrep: only nsys can open this file.*give one with --nsys"):
         open_report(recorded)
 
 
@@ -273,43 +267,22 @@ def test_a_process_that_nsys_started_by_its_launcher_is_called_as_the_program(tm
     assert names == {1000: "python3", 2000: "gem_main", 3000: "nsys-launcher"}
 
 
-def _second_stream(table: Path) -> None:
-    table.write_bytes(table.read_bytes() * 2)
-
-
-def _cut_stream(table: Path) -> None:
-    table.write_bytes(table.read_bytes()[:-8])
-
-
-def _half_stream(table: Path) -> None:
-    table.write_bytes(table.read_bytes()[: table.stat().st_size // 2])
-
-
-def _empty(table: Path) -> None:
-    table.write_bytes(b"")
-
-
-def _twice(table: Path) -> None:
-    table.with_suffix(".ipc").touch()
-
-
-def _in_two_forms(table: Path) -> None:
-    pl.DataFrame({"id": [1]}).write_parquet(table.with_suffix(".parquet"))
-
-
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (_second_stream, "something follows the end of the stream"),
-        (_cut_stream, "the stream is cut off"),
-        (_half_stream, "NVTX_EVENTS.arrow"),
-        (_empty, "NVTX_EVENTS.arrow"),
-        (_twice, "NVTX_EVENTS.arrow and NVTX_EVENTS.ipc are two files of one table"),
-        (_in_two_forms, "it holds tables in Parquet and in Arrow files"),
+        (lambda table: table.write_bytes(table.read_bytes() * 2), "something follows the end of the stream"),
+        (lambda table: table.write_bytes(table.read_bytes()[:-8]), "the stream is cut off"),
+        (lambda table: table.write_bytes(table.read_bytes()[: table.stat().st_size // 2]), "NVTX_EVENTS.arrow"),
+        (lambda table: table.write_bytes(b""), "NVTX_EVENTS.arrow"),
+        (lambda table: table.with_suffix(".ipc").touch(), "NVTX_EVENTS.arrow and NVTX_EVENTS.ipc are two files of one table"),
+        (
+            lambda table: pl.DataFrame({"id": [1]}).write_parquet(table.with_suffix(".parquet")),
+            "it holds tables in Parquet and in Arrow files",
+        ),
     ],
 )
 def test_tables_of_which_a_part_would_be_missing_are_refused(
-    change: Callable[[Path], None], sentence: str, tmp_path: Path
+    change: Callable[[Path], object], sentence: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "a_arwdir"
     write_arrow_report(folder, ReportBuilder().nvtx_range("a", 0, 5).tables())
@@ -320,7 +293,7 @@ def test_tables_of_which_a_part_would_be_missing_are_refused(
 
     change(table)
 
-    with pytest.raises((DamagedReport, NotAReport), match=sentence):
+    with pytest.raises((errors.DamagedReport, errors.NotAReport), match=sentence):
         open_report(folder).tables.row_count("NVTX_EVENTS")
 
 
@@ -330,7 +303,7 @@ def test_times_of_another_type_are_refused(values: list[Any], tmp_path: Path) ->
     write_parquet_report(tmp_path / "a_pqtdir", tables)
     tables["NVTX_EVENTS"].with_columns(end=pl.Series(values)).write_parquet(tmp_path / "a_pqtdir" / "NVTX_EVENTS.parquet")
 
-    with pytest.raises(DamagedReport, match="column end is of type"):
+    with pytest.raises(errors.DamagedReport, match="column end is of type"):
         open_report(tmp_path / "a_pqtdir").read("NVTX_EVENTS", ("end",))
 
 
@@ -359,7 +332,7 @@ def _tables_with_a_report(folder: Path) -> None:
         (_tables_with_a_report, "it holds tables of a report and another report, rank3.sqlite"),
     ],
 )
-def test_a_folder_is_read_wholly_or_not_at_all(change: Callable[[Path], None], sentence: str, tmp_path: Path) -> None:
+def test_a_folder_is_read_wholly_or_not_at_all(change: Callable[[Path], object], sentence: str, tmp_path: Path) -> None:
     write_to(tmp_path / "run" / "rank0.sqlite")
     write_to(tmp_path / "run" / "rank2.SQLITE")
     (tmp_path / "run" / "again").symlink_to(tmp_path / "run")
@@ -367,7 +340,7 @@ def test_a_folder_is_read_wholly_or_not_at_all(change: Callable[[Path], None], s
 
     change(tmp_path / "run")
 
-    with pytest.raises(ReportError, match=sentence):
+    with pytest.raises(errors.ReportError, match=sentence):
         find_reports([tmp_path / "run"])
 
 
@@ -396,5 +369,5 @@ def test_a_text_that_many_rows_share_is_refused_where_it_would_not_fit(length: i
     if length == 10:
         assert open_report(folder).strings["value"].to_list() == ["x" * length] * rows
     else:
-        with pytest.raises(DamagedReport, match="its texts take more than"):
+        with pytest.raises(errors.DamagedReport, match="its texts take more than"):
             open_report(folder).strings  # noqa: B018

@@ -68,13 +68,6 @@ def unshifted(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ...]:
     return trace_of(folder, *(export(folder, rank, ".sqlite") for rank in range(2)))
 
 
-@pytest.fixture(scope="module")
-def unshifted_alone(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """The trace of the first rank."""
-    folder = tmp_path_factory.mktemp("alone")
-    return trace_of(folder, export(folder, 0, ".sqlite"))[0]
-
-
 @pytest.mark.parametrize(
     ("form", "utc", "shift"),
     [
@@ -107,12 +100,7 @@ def test_shifted_and_unshifted_exports_of_one_run_go_together(tmp_path: Path, un
 @pytest.mark.parametrize("nvtx", [None, pytest.param(NvtxRange("step"), marks=pytest.mark.thorough)])
 def test_times_are_chosen_in_time_of_the_session(tmp_path: Path, nvtx: NvtxRange | None) -> None:
     plain, shifted = (
-        trace_of(
-            tmp_path / name,
-            *(export(tmp_path / name, rank, ".sqlite", utc=utc) for rank in range(2)),
-            time="2us:9us",
-            nvtx=nvtx,
-        )
+        trace_of(tmp_path / name, export(tmp_path / name, 0, ".sqlite", utc=utc), time="2us:9us", nvtx=nvtx)
         for name, utc in (("plain", 0), ("shifted", START))
     )
     assert shifted == plain
@@ -140,6 +128,13 @@ def test_the_start_of_the_session_is_in_times_in_utc(tmp_path: Path) -> None:
     del tables["TARGET_INFO_SESSION_START_TIME"]
     write_report(tmp_path / "a.sqlite", tables)
     assert describe(open_report(tmp_path / "a.sqlite")).utc_ns == START
+
+
+def test_exports_that_do_not_tell_the_sum_tell_its_options(tmp_path: Path) -> None:
+    tables = shifted_tables(report().tables(), utc=START)
+    tables["META_DATA_EXPORT"] = tables["META_DATA_EXPORT"].filter(pl.col("name") != "EXPORT_CONFIG_TIME_SHIFT")
+    write_report(tmp_path / "a.sqlite", tables)
+    assert open_report(tmp_path / "a.sqlite").session_time == SessionTime(START)
 
 
 # -- metadata that contradict the times ---------------------------------------------------------------------------------------
@@ -187,17 +182,14 @@ def _only_of_one_table(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFram
     ],
 )  # fmt: skip
 def test_metadata_that_contradict_the_times_are_found(
-    tmp_path: Path,
-    unshifted_alone: bytes,
-    utc: int,
-    shift: int,
-    change: Callable[[dict[str, pl.DataFrame]], dict[str, pl.DataFrame]],
-    sentence: str,
+    tmp_path: Path, utc: int, shift: int, change: Callable[[dict[str, pl.DataFrame]], dict[str, pl.DataFrame]], sentence: str
 ) -> None:
     write_parquet_report(tmp_path / "rank0_pqtdir", change(shifted_tables(report().tables(), utc=utc, shift=shift)))
-    found = translate([tmp_path / "rank0_pqtdir"], tmp_path / "trace", TranslateOptions(no_views=True))
-    assert found.prv.read_bytes() == unshifted_alone
-    warnings = found.content["reports"][0]["warnings"]
+    opened, plain = open_report(tmp_path / "rank0_pqtdir"), open_report(export(tmp_path, 0, ".sqlite"))
+    for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "OSRT_API", "SCHED_EVENTS", "NVTX_EVENTS"):
+        found, wanted = (one.collect(one.scan(table, ("start",))).to_series() for one in (opened, plain))
+        assert found.to_list() == wanted.to_list()
+    warnings = describe(opened).warnings
     assert [warning for warning in warnings if re.search(sentence, warning)], warnings
 
 

@@ -28,7 +28,7 @@ def report(command_line: CommandLine) -> Path:
 COMMANDS = [("translate", "rank0.sqlite", "-o", "OUT"), ("inspect", "rank0.sqlite")]
 
 
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.thorough), 1, 2])
 @pytest.mark.parametrize(
     "command", [COMMANDS[0], pytest.param(COMMANDS[1], marks=pytest.mark.thorough)], ids=lambda command: command[0]
 )

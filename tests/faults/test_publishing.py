@@ -3,7 +3,6 @@ process leaves is removed by the next one.
 """
 
 import fcntl
-import json
 import os
 import signal
 import tempfile
@@ -138,24 +137,6 @@ def test_two_runs_to_one_output_do_not_replace_each_other(
     monkeypatch.setattr(output_files, "_alone_in", other_first)
     sentence(command_line.run("translate", report, "-o", "OUT"), NOT_WRITABLE, "OUT.prv", "exists already")
     assert {path.name for path in tmp_path.iterdir()} == {"rank0.sqlite", "OUT.prv"}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("force", [(), ("--force",)], ids=["new", "force"])
-@pytest.mark.parametrize("attempt", range(4))
-def test_two_runs_at_once_make_one_output(
-    force: tuple[str, ...], attempt: int, command_line: CommandLine, tmp_path: Path
-) -> None:
-    for rank in range(2):
-        small_report(200 + 100 * rank).write(tmp_path / f"rank{rank}.sqlite")
-    both = [command_line.start("translate", f"rank{rank}.sqlite", "-o", "OUT", *force) for rank in range(2)]
-    said = [process.communicate(timeout=200)[1] for process in both]
-
-    assert sorted(process.returncode for process in both) == ([0, 0] if force else [0, NOT_WRITABLE]), said
-    assert command_line.run("check", "OUT.prv").returncode == 0
-    assert not list(tmp_path.glob(".*"))
-    written = json.loads((tmp_path / "OUT.json").read_text())
-    assert (tmp_path / "OUT.prv").stat().st_size == written["trace"]["bytes"]
 
 
 def test_one_program_at_a_time_gives_names_in_a_folder(tmp_path: Path, former: dict[str, bytes]) -> None:

@@ -13,6 +13,7 @@ from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
 
+from nsys2prv.demo import Cluster
 from nsys2prv.execution import process
 from nsys2prv.execution.process import ENDING_SIGNALS, end_by_signals, run_program, signals_held
 
@@ -68,6 +69,8 @@ def test_a_signal_after_the_output_says_that_it_is_there(
 def test_a_demo_that_was_interrupted_can_be_made_anew(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    small = Cluster(nodes=1, gpus_per_node=1, iterations=2, layers=1)
+    monkeypatch.setattr("nsys2prv.demo.run_demo.cluster_of_demo", lambda *_: small)
     with monkeypatch.context() as patched:
         patched.setattr("nsys2prv.demo.cluster.truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         sentence(command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1"), 143, "nothing was written")

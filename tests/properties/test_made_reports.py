@@ -8,18 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import trace_properties as holds
 from support.made_reports import drawn_events, made_report
-from support.trace_properties import (
-    COPIES,
-    assert_account_balances,
-    assert_busy_times_of_parts_add_up,
-    assert_events_are_read_back,
-    assert_only_is_its_part,
-    assert_parts_add_up,
-    assert_same_bytes,
-    sources_together,
-    translated,
-)
 
 import nsys2prv as np
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -46,24 +36,25 @@ class _Made:
 def _same_bytes(made: _Made) -> None:
     (made.folder / "copies").mkdir()
     copies = [
-        COPIES[made.copy](report, made.folder / "copies" / report.name, number) for number, report in enumerate(made.reports)
+        holds.COPIES[made.copy](report, made.folder / "copies" / report.name, number)
+        for number, report in enumerate(made.reports)
     ]
     with limited(round(200_000_000 * (1 + made.share))):
-        assert_same_bytes(made.whole, copies[::-1], made.folder / "again", OPTIONS)
+        holds.assert_same_bytes(made.whole, copies[::-1], made.folder / "again", OPTIONS)
 
 
 def _one_source(made: _Made) -> None:
     with np.open_run(made.reports, align="utc") as run:
-        groups = sources_together(run.sources)
-    assert_only_is_its_part(made.whole, made.reports, groups[made.choice % len(groups)], made.folder / "only", OPTIONS)
+        groups = holds.sources_together(run.sources)
+    holds.assert_only_is_its_part(made.whole, made.reports, groups[made.choice % len(groups)], made.folder / "only", OPTIONS)
 
 
 PROPERTIES: tuple[Callable[[_Made], object], ...] = (
     _same_bytes,
     _one_source,
-    lambda made: assert_parts_add_up(made.whole, made.reports, made.cuts, made.folder / "parts", OPTIONS, nested=False),
-    lambda made: assert_busy_times_of_parts_add_up(made.reports, made.cuts, EfficiencyOptions(align="utc")),
-    lambda made: assert_events_are_read_back(made.whole, made.reports, made.folder, OPTIONS),
+    lambda made: holds.assert_parts_add_up(made.whole, made.reports, made.cuts, made.folder / "parts", OPTIONS, nested=False),
+    lambda made: holds.assert_busy_times_of_parts_add_up(made.reports, made.cuts, EfficiencyOptions(align="utc")),
+    lambda made: holds.assert_events_are_read_back(made.whole, made.reports, made.folder, OPTIONS),
 )
 
 
@@ -73,7 +64,7 @@ def test_what_holds_for_all_reports(tmp_path: Path, examples: int, tried: int) -
     @given(
         ranks=st.tuples(drawn_events, drawn_events),
         first=st.integers(0, len(PROPERTIES) - 1),
-        copy=st.sampled_from(sorted(COPIES)),
+        copy=st.sampled_from(sorted(holds.COPIES)),
         share=st.sampled_from([1.0, 0.001, 0.0001]),
         cuts=st.sets(st.integers(1, 16_000), min_size=1, max_size=2),
         choice=st.integers(0, 100),
@@ -85,9 +76,9 @@ def test_what_holds_for_all_reports(tmp_path: Path, examples: int, tried: int) -
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         reports = [made_report(rank, events).write(folder / f"r{rank}.sqlite") for rank, events in enumerate(ranks)]
-        whole = translated(reports, folder / "whole", OPTIONS)
+        whole = holds.translated(reports, folder / "whole", OPTIONS)
         made = _Made(reports, whole, folder, copy, share, sorted(cuts), choice)
-        assert_account_balances(whole.content)
+        holds.assert_account_balances(whole.content)
         for place in range(first, first + tried):
             PROPERTIES[place % len(PROPERTIES)](made)
 

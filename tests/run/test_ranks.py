@@ -15,7 +15,6 @@ from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
 from support.traces import checked
-from support.whole_report import whole_report
 from support.whole_trace import open_whole
 
 from nsys2prv.api.runs import open_run
@@ -27,7 +26,6 @@ from nsys2prv.exports import open_report
 from nsys2prv.exports.tables import Lookups
 from nsys2prv.paraver import trace_format
 from nsys2prv.run.open import BrokenReports
-from nsys2prv.sources.registry import SOURCES
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
@@ -554,48 +552,6 @@ def test_hosts_are_taken_from_paths(tmp_path: Path, pattern: str) -> None:
     assert findings(found) == {}
 
 
-# -- equal numbers on two hosts -------------------------------------------------------------------------------------------
-
-
-def lines_of_node(summary: Summary, node: str) -> list[tuple[str, ...]]:
-    """Lines of the tasks of a node as if it were alone: tasks from 1 on, no CPU."""
-    names = [task["node"] for task in summary.content["tasks"]]
-    own = {str(index + 1): str(names[: index + 1].count(node)) for index, name in enumerate(names) if name == node}
-    found = []
-    for line in summary.prv.read_text().splitlines()[1:]:
-        if line[0] in "ci":
-            # Communicators are of the whole trace: one of all ranks has the processes of both hosts.
-            continue
-        fields = line.split(":")
-        if fields[3] not in own:
-            assert fields[0] != "3" or fields[9] not in own, f"from one host to another: {line}"
-            continue
-        fields[1], fields[3] = "", own[fields[3]]
-        if fields[0] == "3":
-            assert fields[9] in own, f"from one host to another: {line}"
-            fields[7], fields[9] = "", own[fields[9]]
-        found.append(tuple(fields))
-    return found
-
-
-@pytest.mark.thorough
-def test_two_hosts_with_equal_pids_tids_streams_and_correlation_ids_stay_apart_in_every_source(tmp_path: Path) -> None:
-    paths = {}
-    for host in "ab":
-        report = whole_report(host=host, ranks=1)
-        report._rows["TARGET_INFO_GPU"][0]["uuid"] = f"uuid of {host}"
-        paths[host] = report.write(tmp_path / f"{host}.sqlite")
-    merged = checked(translate(list(paths.values()), tmp_path / "merged", TranslateOptions(align="utc", unrelated=True)))
-    for host, path in paths.items():
-        alone = translate([path], tmp_path / f"alone_{host}", TranslateOptions(align="utc"))
-        assert lines_of_node(merged, host) == lines_of_node(alone, host)
-    tables = [table for report in merged.content["reports"] for table in report["tables"]]
-    written = {source["source"] for table in tables for source in table["sources"] if source["written"]}
-    assert {source.name for source in SOURCES} - written == {
-        "cuda-callers", "file-access", "nvshmem", "nvtx-gpu", "nvtx-payloads", "os-callers",
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(
     "others",
     [
@@ -637,12 +593,6 @@ def text_file(folder: Path) -> Path:
     return path
 
 
-def truncated(folder: Path) -> Path:
-    path = good(2).write(folder / "rank2.sqlite")
-    path.write_bytes(path.read_bytes()[:-4096])
-    return path
-
-
 def without_clock_column(folder: Path) -> Path:
     """Breaks when it is described."""
     path = good(2).write(folder / "rank2_pqtdir")
@@ -669,8 +619,6 @@ def text_among_numbers(folder: Path) -> Path:
 
 BROKEN: dict[Callable[[Path], Path], str] = {
     missing: "there is no such file",
-    text_file: "not an SQLite database",
-    truncated: "damaged or incomplete",
     without_clock_column: "damaged or incomplete",
     without_needed_column: "has no column end",
     text_among_numbers: "damaged or incomplete",

@@ -93,14 +93,30 @@ class Browser:
         complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "document idle" not in line]
         return done.stdout, "\n".join(complaints)
 
-    def requests(self, html: str) -> list[str]:
-        """Addresses that the browser asked for while it showed a page."""
+    def shown(self, html: str) -> tuple[str, str, list[str]]:
+        """The page after its scripts, what the browser complained of, and addresses that it asked for."""
         log = self.folder / "net.json"
-        self.run(html, f"--log-net-log={log}", "--dump-dom")
+        dom, complaints = self.run(html, f"--log-net-log={log}", "--dump-dom")
         events = json.loads(log.read_text(encoding="utf-8"))["events"]
         asked = [event["params"] for event in events if {"url", "initiator"} <= event.get("params", {}).keys()]
         # What no page began is the browser's own.
-        return sorted({params["url"] for params in asked if params["initiator"] != "not an origin"})
+        return dom, complaints, sorted({params["url"] for params in asked if params["initiator"] != "not an origin"})
+
+    def answer(
+        self, html: str, function: str = "answer", script: str = "", *, dark: bool = False, width: int | None = None
+    ) -> Any:
+        """What a function of page_scripts.js, or of a script, returns in the complete page."""
+        asking = f"""
+        {script or Path(__file__).with_name("page_scripts.js").read_text(encoding="utf-8")}
+        addEventListener("load", async () => {{
+          const made = document.createElement("pre"); made.id = "answer";
+          made.textContent = JSON.stringify(await {function}());
+          document.body.append(made);
+        }});
+        """
+        dom, complaints = self.in_colours(with_script(html, asking), dark=dark, width=width)
+        assert complaints == ""
+        return json.loads(PageReader(dom).one("pre", id="answer").text)
 
     def in_colours(self, html: str, *, dark: bool, width: int | None = None) -> tuple[str, str]:
         """The page after its scripts, and what the browser complained of, where the system has dark or light colours, in a

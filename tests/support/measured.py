@@ -1,13 +1,21 @@
 """Small reports and their numbers, as tests of the measurement look at them."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.measure import _tables, measure, measured_window
+from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.meter import measure_all
+from nsys2prv.efficiency.meters.recording_checks import device_clocks
+from nsys2prv.efficiency.meters.run_totals import run_totals
+from nsys2prv.efficiency.result_tables import at_moments
 from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.table_registry import BY_NAME, METERS
 from support.report_builder import ReportBuilder
 
 US, MS = 1_000, 1_000_000
@@ -17,9 +25,29 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
 def measured(folder: Path, *reports: ReportBuilder, **options: Any) -> EfficiencyResult:
     """The numbers of reports, which are written to the folder, with clocks as UTC tells."""
+    return measure(written(folder, *reports), EfficiencyOptions(**{"align": "utc", **options}))
+
+
+def written(folder: Path, *reports: ReportBuilder) -> list[Path]:
+    """Reports of ranks 0, 1, ... in a folder."""
     folder.mkdir(exist_ok=True)
-    paths = [report.write(folder / f"rank{rank}.sqlite") for rank, report in enumerate(reports)]
-    return measure(paths, EfficiencyOptions(**{"align": "utc", **options}))
+    return [report.write(folder / f"rank{rank}.sqlite") for rank, report in enumerate(reports)]
+
+
+def measured_tables(paths: Sequence[Path], names: Collection[str], **options: Any) -> dict[str, pl.DataFrame]:
+    """Some tables of reports, in half the time of `measured`: only the meters that fill them, and no findings."""
+    chosen = EfficiencyOptions(**{"align": "utc", **options})
+    recorded = MeasuredRun(read_events(paths, chosen, paths[0].parent / "columns", with_dependencies=True), chosen)
+    run = recorded.in_window(measured_window(recorded))
+    meters = {meter.measure: meter for meter in METERS}
+    of_tables = [meter.measure for meter in METERS if not {BY_NAME[name] for name in names}.isdisjoint(meter.tables)]
+    pending, needed = [run_totals, device_clocks, *of_tables], {}
+    while pending:
+        meter = meters[pending.pop()]
+        needed[meter.measure] = meter
+        pending += meter.needs
+    tables = _tables(run, measure_all(run, needed.values()))
+    return {name: at_moments(BY_NAME[name], frame, run.events.offset) for name, frame in tables.items()}
 
 
 def row(table: pl.DataFrame, **key: Any) -> dict[str, Any]:

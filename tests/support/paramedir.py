@@ -18,28 +18,8 @@ MOST_SECONDS = 600
 TOTALS = ("Total", "Average", "Maximum", "Minimum", "StDev", "Avg/Max")
 
 
-VIEW = """\
-#ParaverCFG
-ConfigFile.Version: 3.4
-ConfigFile.NumWindows: 1
-
-< NEW DISPLAYING WINDOW view >
-window_name view
-window_type single
-window_id 1
-window_units Nanoseconds
-window_level thread
-window_scale_relative 1.000000000000
-window_end_time_relative 1.000000000000
-window_begin_time_relative 0.000000000000
-window_open true
-window_selected_functions {{ 14, {{cpu, Active Thd}}, {{appl, Adding}}, {{task, Adding}}, {{thread, {function}}}, \
-{{node, Adding}}, {{system, Adding}}, {{workload, Adding}}, {{from_obj, All}}, {{to_obj, All}}, {{tag_msg, All}}, \
-{{size_msg, All}}, {{bw_msg, All}}, {{evt_type, {types}}}, {{evt_value, All}} }}
-window_compose_functions {{ 9, {{compose_cpu, As Is}}, {{compose_appl, As Is}}, {{compose_task, As Is}}, \
-{{compose_thread, {composition}}}, {{compose_node, As Is}}, {{compose_system, As Is}}, {{compose_workload, As Is}}, \
-{{topcompose1, As Is}}, {{topcompose2, As Is}} }}
-"""
+VIEW = Path(__file__).with_name("timeline.cfg").read_text(encoding="utf-8")
+"""A timeline, to be filled in as a text of `str.format`."""
 STATES_VIEW = VIEW.format(function="State As Is", types="All", composition="As Is")
 
 

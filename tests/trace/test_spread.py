@@ -261,32 +261,6 @@ def test_a_disk_that_is_full_for_workers_is_told_as_for_one_process(
     assert list(folder.iterdir()) == []
 
 
-def most_open_files(done: threading.Event) -> int:
-    most = 0
-    while not done.wait(0.002):
-        most = max(most, len(os.listdir("/proc/self/fd")))
-    return most
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not tell which files are open")
-def test_no_more_files_are_open_for_more_reports(reports: Path, tmp_path: Path) -> None:
-    found: dict[int, int] = {}
-    every = sorted(reports.glob("*.sqlite"))
-    assert len(every) > 1
-    for count in (1, len(every)):
-        done = threading.Event()
-        counted: list[int] = []
-        watch = threading.Thread(target=lambda done=done, counted=counted: counted.append(most_open_files(done)))
-        watch.start()
-        translate(every[:count], tmp_path / f"of{count}", TranslateOptions())
-        done.set()
-        watch.join()
-        found[count] = counted[0]
-    assert found[len(every)] <= found[1] + 8, found
-    assert found[len(every)] < 128
-
-
 def assert_same_tables(found: EfficiencyResult, wanted: EfficiencyResult) -> None:
     """Sums of fractions may differ in the last bits: they are added in another order."""
     assert found.tables.keys() == wanted.tables.keys()

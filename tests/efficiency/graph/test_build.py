@@ -193,7 +193,7 @@ def blocked_calls(folder: Path, cluster: Cluster) -> float | None:
     return found[0] if len(found) else None
 
 
-@pytest.mark.parametrize("has_limit", [True, False])
+@pytest.mark.parametrize("has_limit", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_calls_are_blocked_where_the_queue_has_a_limit_and_not_where_it_has_none(tmp_path: Path, has_limit: bool) -> None:
     limited, unlimited = with_and_without(replace(Cluster(gpus=1), launches_ahead=2_000), "full queue")
     run = simulate(limited if has_limit else unlimited)

@@ -312,11 +312,15 @@ def _tables() -> dict[str, pl.DataFrame]:
 
 
 _LOCK = threading.Lock()
-_FOLDER = tempfile.TemporaryDirectory(prefix="whole-report-")
-"""Removed when the process ends."""
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """Removed when the process ends. Not when the module is imported: processes that are killed import it too."""
+    return tempfile.TemporaryDirectory(prefix="whole-report-")
 
 
 def _made(form: str) -> Path:
-    path = Path(_FOLDER.name) / f"report{form}"
     with _LOCK:
+        path = Path(_folder().name) / f"report{form}"
         return path if path.exists() else whole_report().write(path)

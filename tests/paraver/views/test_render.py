@@ -29,7 +29,7 @@ TABLE = read_view_table()
 def test_a_whole_view_is_as_it_should_be(tmp_path: Path) -> None:
     rendered(content(TYPES, ONE_GPU), "1-gpu-kernels/kernels", tmp_path)
 
-    assert (tmp_path / "1-gpu-kernels/kernels.cfg").read_text() == WHOLE_VIEW
+    assert (tmp_path / "1-gpu-kernels/kernels.cfg").read_text() == Path(__file__).with_name("kernels.cfg").read_text()
 
 
 def test_compiled_templates_are_kept_as_long_as_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,64 +53,6 @@ def test_compiled_templates_are_kept_as_long_as_nothing_changes(tmp_path: Path, 
     assert kept.read_bytes() == compiled
     (templates / "a.j2").write_text("{{ name }} a")
     assert text() == "b a"
-
-
-WHOLE_VIEW = """\
-#ParaverCFG
-ConfigFile.Version: 3.4
-ConfigFile.NumWindows: 1
-ConfigFile.BeginDescription
-Kernels. Kernel that runs on each stream.
-One colour for each kernel name; black is idle.
-ConfigFile.EndDescription
-
-################################################################################
-< NEW DISPLAYING WINDOW Kernels >
-################################################################################
-window_name Kernels
-window_type single
-window_id 1
-window_position_x 20
-window_position_y 20
-window_width 920
-window_height 300
-window_comm_lines_enabled false
-window_flags_enabled false
-window_noncolor_mode true
-window_color_mode window_in_code_mode
-window_gradient_function gradient_function_linear
-window_custom_color_enabled false
-window_semantic_scale_min_at_zero false
-window_units Nanoseconds
-window_open false
-window_drawmode draw_maximum
-window_drawmode_rows draw_maximum
-window_pixel_size 1
-window_labels_to_draw 1
-window_logical_filtered true
-window_physical_filtered false
-window_comm_fromto true
-window_comm_tagsize true
-window_comm_typeval true
-window_maximum_y 5
-window_minimum_y 1
-window_compute_y_max true
-window_level thread
-window_scale_relative 1.000000000000
-window_end_time_relative 1.000000000000
-window_object appl { 1, { All } }
-window_object task { 0, 1, { All } }
-window_object thread { 0, 0, 4, { 0, 1, 1, 0 } }
-window_begin_time_relative 0.000000000000
-window_selected_functions { 14, { {cpu, Active Thd}, {appl, Adding}, {task, Adding}, {thread, Last Evt Val}, {node, Adding}, \
-{system, Adding}, {workload, Adding}, {from_obj, All}, {to_obj, All}, {tag_msg, All}, {size_msg, All}, {bw_msg, All}, \
-{evt_type, =}, {evt_value, All} } }
-window_compose_functions { 9, { {compose_cpu, As Is}, {compose_appl, As Is}, {compose_task, As Is}, {compose_thread, As Is}, \
-{compose_node, As Is}, {compose_system, As Is}, {compose_workload, As Is}, {topcompose1, As Is}, {topcompose2, As Is} } }
-
-window_filter_module evt_type 1 63000006
-window_filter_module evt_type_label 1 "CUDA kernel"
-"""
 
 
 def test_views_take_the_numbers_that_metrics_and_kernels_have_in_this_trace(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import base64
 import configparser
-import json
 import re
 import shlex
 import struct
@@ -10,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from support.browser import PageReader, browser_or_skip, with_script
+from support.browser import PageReader, browser_or_skip
 from support.view_contents import ONE_GPU, TYPES, content
 
 from nsys2prv.paraver.views.folder import write_views
@@ -150,27 +149,12 @@ def test_groups_with_views_are_listed_by_their_titles(tmp_path: Path) -> None:
     assert "4-mpi" not in groups
 
 
-SEARCH = """
-const shown = {};
-for (const words of ["", "gemm TENSOR", "communication", "<b>", "nothing at all", "OUT.prv"]) {
-  const box = document.getElementById("search");
-  box.value = words;
-  box.dispatchEvent(new Event("input"));
-  const rows = [...document.querySelectorAll("tbody tr")].filter((row) => row.checkVisibility());
-  shown[words] = [rows.map((row) => row.querySelector("a").getAttribute("href")), document.getElementById("found").textContent];
-}
-document.body.textContent = JSON.stringify(shown);
-"""
-
-
 @pytest.mark.thorough
 def test_the_search_shows_the_views_that_have_all_words(tmp_path: Path) -> None:
     page, written = page_of(tmp_path, Path("OUT.prv"), Path("OUT.cfgs"))
-    dumped, complaints = browser_or_skip(tmp_path).run(with_script(page, SEARCH), "--dump-dom")
-    shown = json.loads(PageReader(dumped).one("body").text)
+    shown = browser_or_skip(tmp_path).answer(page, "search")
     of_communication = [one.path for one in written if "communication" in f"{one.path} {one.title} {one.view.text}".lower()]
 
-    assert complaints == ""
     assert shown[""] == [[one.path for one in written], ""]
     assert shown["gemm TENSOR"] == [["2-gpu-metrics/tensor_per_gemm.cfg"], "1 view"]
     assert "3-communication/nccl_time.cfg" in of_communication
