@@ -1,8 +1,11 @@
 """The efficiency model: measured times, and one entry per efficiency from which every output follows.
 
-docs/efficiency.md ("Devices", "Hosts") has the symbols of formulas. Names and hierarchy follow the POP metrics
-(https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency is the product of its factors. One without a meaning, such
-as the balance of devices without useful work, is None."""
+Symbols in formulas: E is the length of the window and n the number of physical GPUs. Of a device, U is useful time, C
+communication outside U, and A = U + C. Of a host thread of a process that uses a GPU, G is the time in CUDA calls, M that in
+MPI calls outside G, and U the rest of E; M of a process is that of its thread that is in MPI longest.
+
+Names and hierarchy follow the POP metrics (https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency is the product
+of its factors. One without a meaning, such as the balance of devices without useful work, is None."""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ class Efficiency:
     product_of
         Efficiencies beside it whose product it is: it divides their loss in another way, and is no factor of its parent.
     formula
-        How it is computed, in these symbols.
+        How it is computed, in the symbols of this module.
     parts
         Numerator and denominator of the formula, from the columns of the times; `mean_window_ns` is E, the mean over threads.
     reads_as
