@@ -322,10 +322,10 @@ class MeasuredRun:
 
     def names_of_threads(self, place: pl.Expr) -> dict[str, pl.Expr]:
         """Names of the `task` and the `thread` of places in `callers`; null where these are below 0."""
-        rows, known = self.events.rows, pl.when(place >= 0).then(place)
+        rows, place = self.events.rows, pl.when(place >= 0).then(place)
         threads = pl.Series([rows.names[row] for row in self.callers], dtype=pl.String)
-        task = self.task_names(pl.lit(pl.Series(rows.task[self.callers], dtype=pl.Int64)).gather(known))
-        return {"task": task, "thread": pl.lit(threads).gather(known)}
+        task = self.task_names(pl.lit(pl.Series(rows.task[self.callers], dtype=pl.Int64)).gather(place))
+        return {"task": task, "thread": pl.lit(threads).gather(place)}
 
     @cached_property
     def kind_of_operations(self) -> Integers:

@@ -37,11 +37,15 @@ from nsys2prv.vocabulary.wording import short, time
 _MEASURED = Column.ns("measured_ns", "as measured")
 _NEAR = 0.1
 """Part of what was measured, at most, by which bounds differ where one number is given beside them."""
-_REPLAYED = Column.ns("replayed_ns", "with the changes; null where it is known to no better than a tenth of what was measured")
-_BOUNDS = (
+_TIMES = (
+    Column.moment("begin_ns", "where it begins in the measured run"),
+    Column.moment("end_ns", "where it ends there"),
+    _MEASURED,
+    Column.ns("replayed_ns", "with the changes; null where it is known to no better than a tenth of what was measured"),
     Column.ns("least_ns", "the least that it can be; where `replayed_ns` is exact it is the same; null: nothing is known"),
     Column.ns("most_ns", "the most that it can be, likewise"),
 )
+"""Of a part of the run, and of an iteration."""
 
 LENGTHS = Table(
     "what_if",
@@ -49,11 +53,7 @@ LENGTHS = Table(
     "a part of the run",
     (
         Column.text("part", "`window`: all that was measured; `steady`: the iterations without warm-up, where there are some"),
-        Column.moment("begin_ns", "where it begins in the measured run"),
-        Column.moment("end_ns", "where it ends there"),
-        _MEASURED,
-        _REPLAYED,
-        *_BOUNDS,
+        *_TIMES,
         Column.text("reason", "why it is not exact; null where it is"),
         Column.ns("difference_ns", "replayed - measured; null likewise"),
         Column.number("speedup", "measured / replayed; null likewise, and where the latter is 0"),
@@ -65,7 +65,7 @@ ITERATIONS = Table(
     "one iteration over all devices",
     (
         Column.count("iteration", "its number, from 0"),
-        *LENGTHS.columns[1:7],
+        *_TIMES,
         Column.count("warm_up", "1: it belongs to the warm-up"),
     ),
     when="iterations",

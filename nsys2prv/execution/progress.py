@@ -33,11 +33,11 @@ class Bar:
     """How much of some work is done, of `total`, which may be changed while it runs."""
 
     def __init__(self, total: float | None = None) -> None:
-        self.total, self.done = total, 0.0
+        self.total, self.count = total, 0.0
 
     def update(self, n: float = 1) -> None:
         """So much more is done."""
-        self.done += n
+        self.count += n
 
 
 no_progress = Bar().update
@@ -71,7 +71,7 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
         # A terminal may go away meanwhile: the work goes on without it.
         with contextlib.suppress(OSError, ValueError), tqdm(file=screen, **form) as drawn:
             while not ended.wait(_DELAY):
-                drawn.total, drawn.n = bar.total, bar.done
+                drawn.total, drawn.n = bar.total, bar.count
                 drawn.refresh()
             if drawn.format_dict["elapsed"] >= _DELAY:
                 # What is drawn so is not known to `close`, and would stay before the next line.

@@ -90,12 +90,11 @@ class Labels:
         names, by_attribute = _found(surveys)
         of_families = names.filter(pl.col("type").is_in(list(event_types.FAMILIES))).drop_nulls("label")
         family_of = _family_of(tuple(of_families["label"]), rules)
-        self._families: dict[tuple[int, str], str] = {
-            (event_types.FAMILIES[kind], name): family_of[name]
-            for kind, name in of_families.select("type", "label").iter_rows()
-        }
-        for (number, _), family in self._families.items():
-            by_attribute.setdefault(number, set()).add(family)
+        self._families: dict[tuple[int, str], str] = {}
+        for kind, name in of_families.select("type", "label").iter_rows():
+            of_kind = event_types.FAMILIES[kind]
+            self._families[of_kind, name] = family_of[name]
+            by_attribute.setdefault(of_kind, set()).add(family_of[name])
         self._readable = _readable_labels(names, by_attribute)
         self._members = self._number_series(names)
         labels = names.drop_nulls("label").group_by("type").agg("label")
@@ -189,17 +188,18 @@ class Labels:
         for name, value_set in sets.items():
             # A label that is fixed today may have had another number in an earlier version.
             fixed = set(value_set.fixed.values())
-            earlier = {
-                label: value
-                for number, values in self._earlier.values.items()
-                if (kind := type_of(number)) is not None and kind.values is not None and kind.values.name == name
-                for label, value in values.items()
-                if value != 0 and value not in fixed
-            }
+            earlier = {label: value for label, value in self._earlier_values(name).items() if value not in fixed}
             numbering = {**earlier, **value_set.fixed}
             free = itertools.count(max([value_set.first - 1, *earlier.values()]) + 1)
             new = (label for label in dict.fromkeys(labels[name]) if label not in numbering)
             numbers[name] = {**numbering, **dict(zip(new, free, strict=False))}
+        return numbers
+
+    def _earlier_values(self, value_set: str) -> dict[str, int]:
+        numbers: dict[str, int] = {}
+        for number, values in self._earlier.values.items():
+            if (kind := type_of(number)) is not None and kind.values is not None and kind.values.name == value_set:
+                numbers |= {label: value for label, value in values.items() if value != 0}
         return numbers
 
     def _collect_used(self, names: pl.DataFrame, attributes: Iterable[int]) -> dict[int, UsedType]:
