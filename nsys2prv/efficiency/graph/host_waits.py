@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
-from nsys2prv.efficiency.graph.moments import NO_MOMENT, CallWait, GraphLabels, GraphParts, class_code, columns_of
+from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
@@ -29,6 +29,9 @@ _LEAST_STAGING = 10_000
 
 LONGEST_WAKE_UP = 50_000
 """From the end of a call that ends a wait to the end of the wait, at most, ns."""
+_LONG_CALL, _LONGEST_TURN = 1_000_000, 100_000
+"""ns that calls of two threads take at least of which one lets the other one into the driver, and from the end of one to that
+of the other at most. Ends of calls as long as that are hardly so near by chance."""
 _WAKE_UPS = (
     (r"^pthread_cond_(timed|clock)?wait$", r"^pthread_cond_(signal|broadcast)$"),
     (r"^sem_(timed|clock)?wait$", r"^sem_post$"),
@@ -162,6 +165,33 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.S
     """For each call a column of the first wait on its row that starts in it; null: none does."""
     joined = with_last(calls, "begin", waits.cast({"row": pl.Int32}), "start", "row", forward=True).sort("place")
     return joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)).to_series()
+
+
+def wait_for_driver(parts: GraphParts) -> None:
+    """Calls of CUDA that could begin their work only when another thread of the process left the driver: some of its calls let
+    nobody else in, such as copies that wait."""
+    points = parts.points
+    calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label])
+    begin, until = points.times(calls)
+    is_long = until - begin >= _LONG_CALL
+    calls, begin, until = calls[is_long], begin[is_long], until[is_long]
+    row = points.moments.row[points.start[calls]]
+    columns = {"call": calls, "row": row, "task": parts.run.events.rows.task[row], "begin": begin, "until": until}
+    long, is_free = pl.DataFrame(columns), pl.Series(parts.alone_kind[calls] == NOTHING)
+    former = long.select("task", pl.col("call", "row", "begin", "until").name.prefix("former_"))
+    held = with_last(long.filter(is_free), "until", former, "former_until", "task", exact=False).filter(
+        pl.col("former_row") != pl.col("row"),
+        pl.col("former_begin") <= pl.col("begin"),
+        pl.col("former_until") > pl.max_horizontal("begin", pl.col("until") - _LONGEST_TURN),
+    )
+    call = held["call"].to_numpy()
+    parts.edges.add(EdgeKind.WAKE_UP, points.end[held["former_call"].to_numpy()], points.end[call], WHOLE)
+    parts.set_alone(call, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label[call]))
+    # What they launched could not start sooner, either.
+    launched = _launched_by(parts, call).join(held.select("call", "former_call", "former_until"), on="call")
+    launched = launched.filter(pl.col("since") >= pl.col("former_until"))
+    source, target = points.end[launched["former_call"].to_numpy()], points.start[launched["operation"].to_numpy()]
+    parts.edges.add(EdgeKind.WAKE_UP, source, target, 0)
 
 
 def wait_for_messages(parts: GraphParts) -> None:

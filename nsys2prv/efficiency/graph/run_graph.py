@@ -95,6 +95,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     host_waits.wait_for_messages(parts)
     host_waits.wait_for_members(parts)
     host_waits.wait_for_signals(parts)
+    host_waits.wait_for_driver(parts)
     # On streams what ended before, on host threads what was before.
     before = latest_before(points.moments.row, points.is_end | points.is_host)
     awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)

@@ -146,6 +146,21 @@ def test_a_call_that_hands_over_its_data_takes_the_time_of_its_copy(tmp_path: Pa
     assert row["least_ns"] <= row["measured_ns"] - 5 * 8800 * US <= row["most_ns"] * 1.01
 
 
+def test_a_call_waits_for_the_thread_that_holds_the_driver(tmp_path: Path) -> None:
+    report = ReportBuilder().on_cpu(0, MS, 3, tid=LOADER)
+    for step in range(10):
+        begin, held = step * 10 * MS, step * 10 * MS + 9 * MS + 60 * US
+        report.kernel("train_step", begin + 20 * US, begin + 9 * MS, launch=(begin, begin + 10 * US))
+        report.copy(begin + 9 * MS, begin + 9 * MS + 2 * US, 4, kind=2, launch=(begin + 15 * US, begin + 9 * MS + 10 * US))
+        # The loader comes to its copy when the main thread is done with its own; a second one finds the driver free.
+        for called, until, copied in ((begin + MS, held, held), (held + 190 * US, held + 195 * US, held + 200 * US)):
+            call = report.api_call("cudaMemcpyAsync_v3020", called, until, tid=LOADER)
+            report.copy(copied, copied + 50 * US, 8 << 20, correlation=call, stream=14)
+        report.on_cpu(begin, begin + 10 * MS).on_cpu(held, begin + 11 * MS, 3, tid=LOADER)
+    row = replayed(report, tmp_path, scale="train_step=0.5")
+    assert row["replayed_ns"] == row["measured_ns"] - 10 * (9 * MS - 20 * US) // 2
+
+
 def test_a_call_that_is_there_again_with_its_call_chain_waits_once(tmp_path: Path) -> None:
     report = ReportBuilder()
     for step in range(5):
