@@ -80,7 +80,10 @@ def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:
     assert "start-up" not in measured(tmp_path, made).findings["kind"].to_list()
 
 
-@pytest.mark.parametrize(("call", "latency", "kernel"), [(8, 2, 6), (10, 6, 8), (12, 4, 9)])
+@pytest.mark.parametrize(
+    ("call", "latency", "kernel"),
+    [(10, 6, 8), *(pytest.param(*lengths, marks=pytest.mark.thorough) for lengths in ((8, 2, 6), (12, 4, 9)))],
+)
 def test_launch_bound_with_longer_calls(tmp_path: Path, call: int, latency: int, kernel: int) -> None:
     """Calls one after the other that take longer than the kernels: each kernel starts `latency` after its call."""
     made = report()
