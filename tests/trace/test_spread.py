@@ -22,7 +22,7 @@ import psutil
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
-from support.failed_runs import sentence
+from support.failed_runs import sentence, small_report
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
@@ -191,7 +191,7 @@ def test_a_worker_of_a_cluster_that_is_killed_changes_nothing_but_the_time(
     assert outputs(spread) == {".prv", ".pcf", ".row", ".json", ".cfgs"}
 
 
-@pytest.mark.parametrize("way", ["one process", "2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("way", ["2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
 def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path) -> None:
     shutil.copytree(reports, tmp_path / "reports")
     broken = max((tmp_path / "reports").glob("*.sqlite"))
@@ -248,14 +248,12 @@ def no_file_above_64_kb() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
 
 
-@pytest.mark.slow
-def test_a_disk_that_is_full_for_workers_is_told_as_for_one_process(
-    command_line: CommandLine, long_report: Path, tmp_path: Path
-) -> None:
+def test_a_disk_that_is_full_for_workers_is_told_as_for_one_process(command_line: CommandLine, tmp_path: Path) -> None:
+    large = small_report(20_000).write(tmp_path / "large.sqlite")
     folder = tmp_path / "there"
     folder.mkdir()
 
-    done = command_line.run("translate", long_report, "-o", folder / "out", "--workers", 2, prepare=no_file_above_64_kb)
+    done = command_line.run("translate", large, "-o", folder / "out", "--workers", 2, prepare=no_file_above_64_kb)
 
     sentence(done, 5, f"nsys2prv: {folder / 'out'}: the disk is full")
     assert list(folder.iterdir()) == []
