@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import fields, replace
 from html import escape
 from pathlib import Path
@@ -256,12 +255,6 @@ def test_compare_takes_paths_runs_and_results(run: np.NsysRun, tmp_path: Path) -
     compared = np.compare([result, run, tmp_path / "run.json", tmp_path / "rank0.sqlite"])
 
     assert compared.runs["devices"].to_list() == [2, 2, 2, 1]
-
-
-@pytest.mark.parametrize("use", [lambda run: run.events("kernels"), lambda run: run.efficiency()])
-def test_a_trace_is_no_report(use: Callable[[np.NsysRun], object]) -> None:
-    with pytest.raises(UsageError, match=r"OUT\.prv: this is a trace; give the reports that it was made from"):
-        use(np.open_run("OUT.prv"))
 
 
 def fenced_blocks(page: Path) -> list[str]:

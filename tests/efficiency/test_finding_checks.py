@@ -174,11 +174,6 @@ def clocked(low: int, rank: int = 0) -> ReportBuilder:
     return made
 
 
-def test_a_clock_that_is_low_in_most_of_the_run(tmp_path: Path) -> None:
-    found = finding(measured(tmp_path, clocked(70)), "clock-throttling")
-    assert found["saved_ns"] == 35 * MS
-
-
 def test_all_gpus_wait_for_the_one_with_the_low_clock(tmp_path: Path) -> None:
     reports = [clocked(70), clocked(0, 1)]
     for made in reports:

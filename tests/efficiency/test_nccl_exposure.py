@@ -59,6 +59,8 @@ def test_exposed_and_blocking_are_two_things(report: ReportBuilder, times: dict[
     found = row(exposure(tmp_path, report), operation="AllReduce")
     assert {name: found[name] for name in times} == times
     assert (found["count"], found["total_ns"]) == (1, 250)
+    # Where communicators are not known, neither is the placement.
+    assert (found["communicator"], found["placement"], found["ranks"], found["bytes"]) == (None, None, None, None)
 
 
 def test_the_next_kernel_of_the_stream_waits_for_it(tmp_path: Path) -> None:
@@ -96,11 +98,6 @@ def test_collectives_inside_a_node_and_over_nodes_are_apart(
     assert found["communicator"] is not None
     assert (found["members"], found["nodes"], found["ranks"], found["placement"]) == (2, nodes, ranks, placement)
     assert (found["count"], found["bytes"]) == (2, 2 * 4096)
-
-
-def test_where_communicators_are_not_known_neither_is_the_placement(tmp_path: Path) -> None:
-    found = row(exposure(tmp_path, beside_a_collective(40)), operation="AllReduce")
-    assert (found["communicator"], found["placement"], found["ranks"], found["bytes"]) == (None, None, None, None)
 
 
 @pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
