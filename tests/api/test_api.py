@@ -127,6 +127,18 @@ def test_samples_have_values_and_no_end(run: np.NsysRun) -> None:
     ]
 
 
+def test_events_of_host_threads_have_their_thread_and_a_time_range_cuts_events(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).os_call("read", 100, 200)
+    report.kernel("gemm", 3000, 5000, launch=(1000, 1500))
+    path = report.write(tmp_path / "report.sqlite")
+
+    with np.open_run(path) as whole, np.open_run(path, time="3us:4us") as part:
+        calls, kernels = whole.events("os-runtime").collect(), part.events("kernels").collect()
+
+    assert calls.select("thread", "start", "end", "name").rows() == [(1000, 0, 100, "read")]
+    assert kernels.select("start", "end").rows() == [(0, 1000)]
+
+
 def test_a_source_without_events_is_an_empty_frame_and_an_unknown_one_an_error(run: np.NsysRun) -> None:
     assert "nvtx" not in run.sources
     assert run.events("nvtx").collect().is_empty()

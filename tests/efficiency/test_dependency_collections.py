@@ -4,8 +4,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.measured import events_of
 from support.report_builder import ReportBuilder
-from support.run_events import events_of
 
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.run_events import RECORDS, WAITS, Collection, RunEvents

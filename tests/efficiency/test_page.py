@@ -15,9 +15,8 @@ from support.failed_runs import sentence
 from support.large_run import grown
 from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
-from support.reports import repeated
 
-from nsys2prv.demo import Cluster, write_report, write_reports
+from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.closeups import MOST_BARS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -32,8 +31,6 @@ from nsys2prv.vocabulary.printable import printable
 
 NOT_WRITABLE = 5
 LARGEST = 3_000_000
-BYTES_OF_BAR = 200
-"""Of a bar of a close-up in the page, at most."""
 
 HOSTILE = (
     "</script><script>document.title = 'broken'</script>",
@@ -284,26 +281,6 @@ def test_ten_thousand_bins_of_a_thousand_gpus_are_drawn_as_fewer(run: Run) -> No
     percent = np.frombuffer(base64.b64decode(drawn["percent"]), dtype=np.uint8).reshape(devices, -1, 3)
     assert percent.shape[1] == len(drawn["edges_ns"]) - 1 < bins
     assert (percent == [50, 25, 0]).all()
-
-
-@pytest.mark.thorough
-def test_a_longer_run_makes_no_larger_page(tmp_path: Path) -> None:
-    builder = ReportBuilder()
-    for index in range(6):
-        builder.kernel(f"kernel_{index}", 1000 * index + 300, 1000 * index + 900, launch=(1000 * index, 1000 * index + 100))
-    sizes = []
-    for times in (3_000, 30_000):
-        path = tmp_path / f"{times}.sqlite"
-        write_report(path, repeated(builder, times, ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"), period=6000))
-        measured = measure([path])
-        bars = measured.tables["closeup_bars"]
-        assert 0 < bars.group_by("closeup").len()["len"].max() <= MOST_BARS
-        without_closeups = {name: measured.tables[name].clear() for name in ("closeups", "closeup_bars")}
-        sizes.append(len(page(measured.head, {**measured.tables, **without_closeups})))
-        assert len(page(measured.head, measured.tables)) < sizes[-1] + BYTES_OF_BAR * bars.height + 5_000
-
-    # Numbers have more digits.
-    assert sizes[1] < sizes[0] + 5_000
 
 
 def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, tmp_path: Path) -> None:

@@ -342,16 +342,6 @@ def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, repo
             translate([reports], tmp_path / "out", options)
 
 
-@pytest.mark.thorough
-def test_a_scheduler_file_does_as_its_address(dask: Any, reports: Path, tmp_path: Path) -> None:
-    file = tmp_path / "scheduler.json"
-    file.write_text(json.dumps(dask.scheduler_info | {"address": dask.scheduler_address}, default=str))
-
-    summary = translate([reports], tmp_path / "out", TranslateOptions(scheduler=str(file)))
-
-    assert check_trace(summary.prv).violations == ()
-
-
 def test_work_for_somebody_who_is_gone_leaves_nothing(tmp_path: Path) -> None:
     numbers = itertools.count()
 
