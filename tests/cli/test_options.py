@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import typer
+from bench.results import END, MARK, PAGE
+from bench.run import PARTS
 from support.checkout import CHECKOUT, tool
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
@@ -95,13 +97,9 @@ def test_the_program_has_the_commands_that_the_readme_shows() -> None:
     assert {"translate", "efficiency"} <= set(re.findall(r"[` ]nsys2prv (\w+) [\w./]+(?=[ `]).*[`#]", README)) <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_says_what_it_does(name: str) -> None:
-    assert COMMANDS[name].help
-
-
 @pytest.mark.parametrize(("command", "parameter"), PARAMETERS, ids=lambda part: getattr(part, "name", part))
 def test_every_argument_and_option_has_help_and_a_place_in_the_documentation(command: str, parameter: object) -> None:
+    assert COMMANDS[command].help
     assert parameter.help, f"{command}: {parameter.name}"  # type: ignore[attr-defined]
     if parameter.param_type_name == "option":  # type: ignore[attr-defined]
         for spelling in parameter.opts:  # type: ignore[attr-defined]
@@ -156,6 +154,12 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
         linked = page.parent / target if target else page
         assert linked.exists(), target
         assert not anchor or anchor in heading_anchors(linked), f"{target}#{anchor}"
+
+
+def test_each_part_of_the_benchmark_has_rows() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition(MARK)[2].partition(END)[0]
+
+    assert {line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[5:]} == set(PARTS)
 
 
 def test_the_citation_has_the_version_of_the_package() -> None:

@@ -11,7 +11,6 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.findings.engine import RULES
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, over_parts, summed, with_top
-from nsys2prv.efficiency.findings.rule import FindingRule
 
 MIB = 1 << 20
 CLOCK = "GPC Clock Frequency [MHz]"
@@ -348,13 +347,6 @@ def test_sums_by_key_have_the_most_costly_occurrence_and_of_equal_ones_the_first
     assert_frame_equal(together, expected)
     assert_frame_equal(summed(blocks, ("device",), ()), expected)
     assert summed([], ("device",), ()).schema == expected.schema
-
-
-def test_a_rule_needs_nothing_unless_its_class_says_so() -> None:
-    class OfAnyRun(FindingRule):
-        pass
-
-    assert (OfAnyRun().needs, OfAnyRun().of_processes, OfAnyRun().at_most) == ((), False, False)
 
 
 def losses(costs: dict[int, dict[int, int]], **columns: Any) -> Losses:
