@@ -140,13 +140,6 @@ def test_a_collective_may_lack_ranks(tmp_path: Path) -> None:
     assert members["members"].to_list() == [3] * 6 + [2] * 2
 
 
-def test_without_collectives_there_is_nothing(tmp_path: Path) -> None:
-    reports = ranks(2)
-    for report in reports:
-        report.mpi_other("MPI_Init", 0, 10)
-    assert matched(tmp_path, reports).is_empty()
-
-
 def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
     reports = ranks(2)
     for rank, report in enumerate(reports):
