@@ -131,6 +131,10 @@ def test_without_loading_the_next_batch_is_copied_at_once(both: np.NsysRun) -> N
     assert replayed(both, data_loading=2) == MEASURED + 2000
 
 
+def test_without_the_cost_of_launches_work_starts_earlier(both: np.NsysRun) -> None:
+    assert replayed(both, no_launch_cost=True) < MEASURED
+
+
 def test_the_path_with_changes_adds_up_to_the_new_length(both: np.NsysRun) -> None:
     result = both.whatif(scale=["compute=0.5"])
     of_kinds = result.what_if_path_totals.filter(by="kind")
