@@ -38,7 +38,7 @@ CEILINGS = {
     "run": (2_278, 9),
     "trace": (971, 6),
     "paraver": (3_804, 17),
-    "efficiency": (16_905, 69),
+    "efficiency": (16_908, 69),
     "demo": (1_738, 9),
     "cli": (759, 5),
     "api": (341, 2),

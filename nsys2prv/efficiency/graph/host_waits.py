@@ -179,7 +179,10 @@ def wait_for_driver(parts: GraphParts) -> None:
     columns = {"call": calls, "row": row, "task": parts.run.events.rows.task[row], "begin": begin, "until": until}
     long, is_free = pl.DataFrame(columns), pl.Series(parts.alone_kind[calls] == NOTHING)
     former = long.select("task", pl.col("call", "row", "begin", "until").name.prefix("former_"))
-    held = with_last(long.filter(is_free), "until", former, "former_until", "task", exact=False).filter(
+    # Of calls inside of each other the innermost waits.
+    has_inner = (pl.col("begin").shift(-1).over("row") < pl.col("until")).fill_null(value=False)
+    free = long.filter(is_free & long.select(~has_inner).to_series())
+    held = with_last(free, "until", former, "former_until", "task", exact=False).filter(
         pl.col("former_row") != pl.col("row"),
         pl.col("former_begin") <= pl.col("begin"),
         pl.col("former_until") > pl.max_horizontal("begin", pl.col("until") - _LONGEST_TURN),
