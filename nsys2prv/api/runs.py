@@ -39,8 +39,6 @@ from nsys2prv.vocabulary import wording
 F = TypeVar("F", bound=Callable[..., Any])
 _PRIVATE_TYPE = re.compile(r"\b(?!Path\b|None\b)[A-Z]\w+")
 """Types that options are read into: all of them are given as texts."""
-_PLAIN = (int, float, tuple, type(None))
-"""Types of values that are shown as they are."""
 
 
 def keywords(options: type[OptionSet], names: Collection[str] = ()) -> Callable[[F], F]:
@@ -51,7 +49,7 @@ def keywords(options: type[OptionSet], names: Collection[str] = ()) -> Callable[
         signature, texts = inspect.signature(function), []
         parameters = [entry for entry in signature.parameters.values() if entry.kind is not inspect.Parameter.VAR_KEYWORD]
         for option, text in declared_fields:
-            default = option.default if isinstance(option.default, _PLAIN) else str(option.default)
+            default = option.default if isinstance(option.default, int | float | tuple | None) else str(option.default)
             hint = _PRIVATE_TYPE.sub("str", str(option.type))
             parameters.append(inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
             texts.append(f"{option.name}\n{textwrap.indent(textwrap.fill(_in_notebooks(text.help), 100), '    ')}")
@@ -269,7 +267,7 @@ class NsysRun(contextlib.AbstractContextManager["NsysRun"]):
 
         Returns
         -------
-        The path of the trace, `prv`, and `content`, which is the content of OUT.json.
+        The path of the trace, `prv`, and `content`, which is the content of OUT.json; `as_text()` sums it up.
 
         Raises
         ------

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nsys2prv.cli.console import (
-    has_colors,
-    print_json,
-    print_lines,
-    print_result,
-    print_summary,
-    print_warnings,
-    terminal_width,
-)
+from nsys2prv.cli.console import has_colors, print_json, print_result, print_summary, print_warnings, terminal_width
 from nsys2prv.cli.options import (
     AsJson,
     Command,
@@ -36,7 +27,6 @@ from nsys2prv.errors import LEFT_OUT_EXIT_CODE, UsageError, counted
 from nsys2prv.run.options import ReadOptions, name_list
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary.printable import printable_lines
-from nsys2prv.vocabulary.wording import known_to, ranks_of_run
 
 if TYPE_CHECKING:
     from nsys2prv.efficiency.results import Results
@@ -62,74 +52,10 @@ def translate(
     if as_json:
         print_json(summary.content)
     else:
-        print_summary(translation_text(summary.prv, summary.content))
-        print_warnings(translation_warnings(summary.content))
+        print_summary(summary.as_text())
+        print_warnings(summary.warnings)
     if summary.left_out:
         raise typer.Exit(LEFT_OUT_EXIT_CODE)
-
-
-def translation_text(prv: Path, content: Any) -> str:
-    """Summary of a translation.
-
-    Parameters
-    ----------
-    prv
-        The trace.
-    content
-        What is in its OUT.json.
-    """
-    trace = content["trace"]
-    written: Counter[str] = Counter()
-    left_out: Counter[str] = Counter()
-    for table in (table for report in content["reports"] for table in report["tables"]):
-        left_out.update(table["left_out"])
-        for source in table["sources"]:
-            written[source["title"]] += source["written"]
-            left_out.update(source["left_out"])
-    methods = ", ".join(sorted({report["alignment"]["method"] for report in content["reports"]}))
-    sizes = ", ".join(counted(trace[what], what[:-1]) for what in ("records", "nodes", "tasks", "rows"))
-    lines = [
-        f"{prv}: {trace['bytes'] / 1e6:.1f} MB, {trace['length_ns'] / 1e9:.6f} s, {sizes}; made in {content['seconds']:.1f} s"
-    ]
-    run = content["run"]
-    if run["ranks"]:
-        ranks = f"{'rank' if len(run['ranks']) == 1 else 'ranks'} {ranks_of_run(run['ranks'], run['size'])}"
-        origins = {report["rank_source"] for report in content["reports"] if report["rank_source"]}
-        lines.append(f"  {ranks}, from {', '.join(sorted(origins))}")
-    counts = [(count, title) for title, count in written.items() if count]
-    counts += _counts_of_messages(content["messages"])
-    counts += [(count, f"rows left out: {reason}") for reason, count in left_out.items()]
-    summary = prv.with_name(prv.name.removesuffix(".gz").removesuffix(".prv") + ".json")
-    if "views" in content:
-        counts.append((len(content["views"]), f"views, listed in {summary.with_suffix('.cfgs') / 'index.html'}"))
-    lines += [f"  {count:>12,}  {text}" for count, text in counts]
-    reports = counted(len(content["reports"]), "report")
-    clocks = [clock["interval_ns"]["worst"] for clock in content["clocks"]]
-    precision = f" ({known_to(clocks)})" if len(clocks) > 1 else ""
-    return printable_lines([*lines, f"  {reports}, clocks synchronized by {methods}{precision}; full summary in {summary}"])
-
-
-def translation_warnings(content: Any) -> list[str]:
-    """Warnings of a translation; one that several reports share appears once."""
-    reports: dict[str, list[str]] = {}
-    for report in content["reports"]:
-        for warning in report["warnings"]:
-            reports.setdefault(warning, []).append(report["path"])
-    of_reports = [
-        f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {warning}" for warning, paths in reports.items()
-    ]
-    return [*of_reports, *content["warnings"]]
-
-
-def _counts_of_messages(messages: Any) -> list[tuple[int, str]]:
-    """Messages between ranks that were written or left out; nothing where there are none."""
-    counts = [(messages["written"], "messages between ranks")] if messages["matched"] else []
-    if messages["backward"]:
-        counts.append((messages["backward"], "of these arrive before they are sent: clocks are not well synchronized"))
-    counts += [(count, f"messages left out: {reason}") for reason, count in messages["left_out"].items()]
-    for what, reasons in messages["unmatched"].items():
-        counts += [(count, f"{what} without a message: {reason}") for reason, count in reasons.items()]
-    return counts
 
 
 def inspect(
@@ -178,21 +104,9 @@ def check(
 
     result = check_trace(trace, limit)
     if as_json:
-        # The names that scripts know.
-        findings = [
-            {"promise": violation.rule.name.lower(), "line": violation.line, "text": violation.text}
-            for violation in result.violations
-        ]
-        counts_of_rules = {rule.name.lower(): count for rule, count in result.violations_per_rule.items()}
-        print_json({"ok": result.valid, "findings": findings, "found": counts_of_rules, "counts": dict(result.counts)})
+        print_json(result.as_json())
     else:
-        lines = [violation.text for violation in result.violations]
-        for rule, count in result.violations_per_rule.items():
-            shown = sum(violation.rule is rule for violation in result.violations)
-            if count > shown:
-                lines.append(f"... and {count - shown} more places that violate: {rule.value}")
-        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in result.counts.items() if count)
-        print_lines([*lines, f"{trace}: {'valid' if result.valid else 'not valid'} ({counts or 'nothing was read'})"])
+        print_summary(result.as_text(trace))
     if not result.valid:
         raise typer.Exit(1)
 
@@ -233,7 +147,7 @@ def views(
     if as_json:
         print_json({"folder": str(folder), "views": written})
     else:
-        print_lines([f"{folder}: {counted(len(written), 'view')}, listed in {folder / 'index.html'}"])
+        print_summary(printable_lines([f"{folder}: {counted(len(written), 'view')}, listed in {folder / 'index.html'}"]))
 
 
 def _show(result: Results, text: str | None) -> None:
@@ -364,18 +278,10 @@ def demo(
     result = run_demo(directory, nodes, gpus)
     if as_json:
         print_json(result.summary.content)
-        return
-    print_lines([f"{len(result.reports)} reports of {nodes} nodes with {gpus} GPUs each: {result.reports[0].parent}"])
-    print_summary(translation_text(result.summary.prv, result.summary.content))
-    lines = [
-        f"efficiency: {result.page}, as JSON in {result.json}",
-        f"check: {'valid' if result.check.valid else 'not valid'}",
-        *(violation.text for violation in result.check.violations),
-    ]
-    print_lines(lines)
+    else:
+        print_summary(result.as_text())
     if not result.check.valid:
         raise typer.Exit(1)
-    print_lines([f"to open: wxparaver {result.summary.prv}, and {result.page} in a browser"])
 
 
 app = typer.Typer(

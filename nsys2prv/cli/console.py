@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from nsys2prv.errors import NOT_READ_EXIT_CODE, OutputError
 from nsys2prv.execution import progress
-from nsys2prv.vocabulary.printable import printable, printable_lines, safe_json
+from nsys2prv.vocabulary.printable import printable, safe_json
 from nsys2prv.vocabulary.terminal import ERROR, WARNING, styled
 from nsys2prv.vocabulary.wording import ranked_warnings
 
@@ -62,11 +62,6 @@ def print_json(content: Any, **form: Any) -> None:
     form = {"indent": 1, **form}
     text = safe_json(content, **form)
     print(text if _is_expressible(text, sys.stdout) else json.dumps(content, **form))
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Print a summary of texts, each on a line, whatever is in them."""
-    print_summary(printable_lines(lines))
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
@@ -140,11 +135,8 @@ _IN_ASCII = str.maketrans(
 
 
 def _is_expressible(text: str, stream: Any) -> bool:
-    try:
-        text.encode(getattr(stream, "encoding", None) or "utf-8")
-    except UnicodeError:
-        return False
-    return True
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return text.encode(encoding, errors="ignore").decode(encoding) == text
 
 
 def _expressible(text: str, stream: Any) -> str:

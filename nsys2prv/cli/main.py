@@ -59,7 +59,7 @@ def main() -> None:
             print(f"nsys2prv {__version__}")
             end(0)
         prepare_libraries()
-        memory.check_address_space()
+        memory.check_limits()
         from nsys2prv.cli.app import app
 
         code = app(standalone_mode=False, prog_name="nsys2prv")

@@ -16,6 +16,7 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.record_checks import CheckResult
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
+from nsys2prv.vocabulary.printable import printable_lines
 
 _ITERATION = "iteration"
 """NVTX range around each iteration of the demo."""
@@ -30,6 +31,15 @@ class DemoResult:
     check: CheckResult
     page: Path
     json: Path
+
+    def as_text(self) -> str:
+        """What was made and what came out, for a terminal, with how to open it."""
+        prv, folder = self.summary.prv, self.reports[0].parent
+        made = f"{len(self.reports)} simulated reports: {folder}"
+        to_open = [f"to open: wxparaver {prv}, and {self.page} in a browser"] if self.check.valid else []
+        efficiency = f"efficiency: {self.page}, as JSON in {self.json}"
+        parts = (printable_lines([made]), self.summary.as_text(), printable_lines([efficiency]))
+        return "\n".join([*parts, self.check.as_text(prv), printable_lines(to_open)]).rstrip()
 
 
 def cluster_of_demo(nodes: int = 2, gpus_per_node: int = 4) -> Cluster:

@@ -36,8 +36,9 @@ _LOADED_BYTES = 100_000_000
 """What a process takes when all libraries are loaded."""
 LEAST_ADDRESS_SPACE = 1 << 31
 """Bytes that a process may map at least. Libraries map more than they use, for a small report 1.6 GB; with less, some end the
-process, or wait forever, where they get no memory for a thread.
-"""
+process, or wait forever, where they get no memory for a thread."""
+_LEAST_OPEN_FILES = 16
+"""Files that a process may have open at least: with less, libraries print where they failed."""
 _in_force: list[int] = []
 """Bytes that this process may take, of all work that goes on in it; the least counts."""
 
@@ -149,14 +150,16 @@ _MOST_BYTES = 2**44
 """Nobody needs so much at once: a damaged file asks for it."""
 
 
-def check_address_space() -> None:
+def check_limits() -> None:
     """Refuse to start where the libraries can't work.
 
     Raises
     ------
-    LittleAddressSpace
-        When a limit of the process (`ulimit -v`, `ulimit -d`) is below `LEAST_ADDRESS_SPACE`.
+    NoResources
+        When a limit of the process is too low (`ulimit -v`, `ulimit -d`: below `LEAST_ADDRESS_SPACE`; `ulimit -n`).
     """
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < _LEAST_OPEN_FILES:
+        raise NoResources("open files")
     limits = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
     least = min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=LEAST_ADDRESS_SPACE)
     if least < LEAST_ADDRESS_SPACE:

@@ -1,4 +1,4 @@
-"""This process: work on its threads, what is cleaned up when a signal ends it, and programs that it calls.
+"""This process: work on its threads, and what is cleaned up when a signal ends it.
 
 The expensive steps of work on threads are those of polars, Arrow and zlib, which release Python's lock."""
 
@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
 import os
 import signal
-import subprocess
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from types import FrameType
 from typing import TypeVar
@@ -150,31 +148,3 @@ def signals_held(by_processes: Collection[signal.Signals] = ()) -> Iterator[None
             signal.signal(number, handler)
         if came:
             signal.raise_signal(came[0])
-
-
-def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Call a program and wait for its end; OSError when it can't be called."""
-    with contextlib.ExitStack() as stack:
-        # A program that is not known yet would not be ended.
-        with signals_held():
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                # Signals of a terminal end this process, which ends the program with all that it started.
-                start_new_session=True,
-            )
-            # Its end is waited for last.
-            stack.enter_context(process)
-            stack.enter_context(cleaned_up(functools.partial(_kill, process)))
-        stdout, stderr = process.communicate()
-    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import sqlite3
-from contextlib import closing
+import subprocess
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 
 from nsys2prv.errors import ExportError
 from nsys2prv.execution.output_files import temporary_folder
-from nsys2prv.execution.process import run_program
+from nsys2prv.execution.process import cleaned_up, signals_held
 
 RAW_SUFFIXES = (".nsys-rep", ".qdrep")
 """Reports as nsys records them: only nsys can open them."""
@@ -122,3 +126,31 @@ def _noted_in(export: Path) -> bytes | None:
     with export.open("rb") as file:
         head = file.read(_PLACE_OF_APPLICATION + len(_APPLICATION))
     return head[_PLACE_OF_VERSION : _PLACE_OF_VERSION + 4] if head[_PLACE_OF_APPLICATION:] == _APPLICATION else None
+
+
+def run_program(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Call a program and wait for its end; OSError when it can't be called."""
+    with ExitStack() as stack:
+        # A program that is not known yet would not be ended.
+        with signals_held():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                # Signals of a terminal end this process, which ends the program with all that it started.
+                start_new_session=True,
+            )
+            # Its end is waited for last.
+            stack.enter_context(process)
+            stack.enter_context(cleaned_up(partial(_kill, process)))
+        stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -18,6 +18,7 @@ from nsys2prv.execution.row_order import Numbers, differ_from_before, distinct
 from nsys2prv.paraver.blocks import Block, Indices
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.vocabulary.limits import LARGEST_EXACT
+from nsys2prv.vocabulary.printable import printable_lines
 
 ROW = ("task", "thread")
 LARGEST_TYPE = 2**32 - 1
@@ -87,6 +88,25 @@ class CheckResult:
     def valid(self) -> bool:
         """Whether the trace breaks no rule."""
         return not self.violations
+
+    def as_json(self) -> dict[str, Any]:
+        """The result by the names that scripts know."""
+        violations = [
+            {"promise": violation.rule.name.lower(), "line": violation.line, "text": violation.text}
+            for violation in self.violations
+        ]
+        per_rule = {rule.name.lower(): count for rule, count in self.violations_per_rule.items()}
+        return {"ok": self.valid, "findings": violations, "found": per_rule, "counts": dict(self.counts)}
+
+    def as_text(self, trace: Path) -> str:
+        """The result for a terminal: a line for each violation, and one for the trace."""
+        lines = [violation.text for violation in self.violations]
+        for rule, count in self.violations_per_rule.items():
+            if more := count - sum(violation.rule is rule for violation in self.violations):
+                lines.append(f"... and {more} more places that violate: {rule.value}")
+        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items() if count)
+        lines.append(f"{trace}: {'valid' if self.valid else 'not valid'} ({counts or 'nothing was read'})")
+        return printable_lines(lines)
 
 
 @dataclass

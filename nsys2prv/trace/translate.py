@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,12 +18,12 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.clocks.agreement import Disagreement
-from nsys2prv.errors import OutputError, OutputExists, UsageError
+from nsys2prv.errors import OutputError, OutputExists, UsageError, counted
 from nsys2prv.execution.output_files import output_errors, publish, scratch_folder, staging_folder
 from nsys2prv.execution.workers import workers
 from nsys2prv.exports.paths import check_kept
 from nsys2prv.paraver.label_files import read_earlier_labels
-from nsys2prv.paraver.trace_files import without_suffix
+from nsys2prv.paraver.trace_files import VIEWS, companion, without_suffix
 from nsys2prv.paraver.trace_format import ParaverFormat
 from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.ranks import RanksAndHosts
@@ -34,8 +35,9 @@ from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, TraceRecords
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import TraceFormat, pair_messages, write_trace
-from nsys2prv.vocabulary.printable import safe_json
+from nsys2prv.vocabulary.printable import printable_lines, safe_json
 from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary.wording import known_to, ranks_of_run
 
 FORMAT = 1
 """Version of the form of OUT.json: it changes when something in it changes its meaning."""
@@ -56,6 +58,59 @@ class Summary:
     def left_out(self) -> int:
         """Number of reports that could not be read."""
         return len(self.content["left_out"])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is odd or missing; what several reports share is there once."""
+        reports: dict[str, list[str]] = {}
+        for report in self.content["reports"]:
+            for warning in report["warnings"]:
+                reports.setdefault(warning, []).append(report["path"])
+        of_reports = [
+            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {warning}"
+            for warning, paths in reports.items()
+        ]
+        return [*of_reports, *self.content["warnings"]]
+
+    def as_text(self) -> str:
+        """What was read and written, for a terminal."""
+        content, trace = self.content, self.content["trace"]
+        written: Counter[str] = Counter()
+        left_out: Counter[str] = Counter()
+        for table in (table for report in content["reports"] for table in report["tables"]):
+            left_out.update(table["left_out"])
+            for source in table["sources"]:
+                written[source["title"]] += source["written"]
+                left_out.update(source["left_out"])
+        sizes = ", ".join(counted(trace[what], what[:-1]) for what in ("records", "nodes", "tasks", "rows"))
+        length = f"{trace['length_ns'] / 1e9:.6f} s"
+        lines = [f"{self.prv}: {trace['bytes'] / 1e6:.1f} MB, {length}, {sizes}; made in {content['seconds']:.1f} s"]
+        if ranks := content["run"]["ranks"]:
+            origins = {report["rank_source"] for report in content["reports"] if report["rank_source"]}
+            numbers = ranks_of_run(ranks, content["run"]["size"])
+            lines.append(f"  {'rank' if len(ranks) == 1 else 'ranks'} {numbers}, from {', '.join(sorted(origins))}")
+        counts = [(count, title) for title, count in written.items() if count]
+        counts += _counts_of_messages(content["messages"])
+        counts += [(count, f"rows left out: {reason}") for reason, count in left_out.items()]
+        if "views" in content:
+            counts.append((len(content["views"]), f"views, listed in {companion(self.prv, VIEWS) / 'index.html'}"))
+        lines += [f"  {count:>12,}  {text}" for count, text in counts]
+        methods = ", ".join(sorted({report["alignment"]["method"] for report in content["reports"]}))
+        clocks = [clock["interval_ns"]["worst"] for clock in content["clocks"]]
+        precision = f" ({known_to(clocks)})" if len(clocks) > 1 else ""
+        reports, summary = counted(len(content["reports"]), "report"), companion(self.prv, SUMMARY)
+        return printable_lines([*lines, f"  {reports}, clocks synchronized by {methods}{precision}; full summary in {summary}"])
+
+
+def _counts_of_messages(messages: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Messages between ranks that were written or left out; nothing where there are none."""
+    counts = [(messages["written"], "messages between ranks")] if messages["matched"] else []
+    if messages["backward"]:
+        counts.append((messages["backward"], "of these arrive before they are sent: clocks are not well synchronized"))
+    counts += [(count, f"messages left out: {reason}") for reason, count in messages["left_out"].items()]
+    for what, reasons in messages["unmatched"].items():
+        counts += [(count, f"{what} without a message: {reason}") for reason, count in reasons.items()]
+    return counts
 
 
 def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOptions | None = None) -> Summary:

@@ -84,6 +84,14 @@ def test_layouts_precision_and_chains(tmp_path: Path) -> None:
     assert result.tables["findings"]["kind"][0] == "layout-changes"
 
 
+def test_attention_in_fp32_is_known_by_its_name(tmp_path: Path) -> None:
+    made = report()
+    for begin in range(0, 20 * MS, MS):
+        made.kernel("fmha_cutlassB_f32_aligned_64x64_k64_sm80(Params)", begin, begin + 900 * US)
+        made.kernel("cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4(Params)", begin + 900 * US, begin + MS)
+    assert costs(measured(tmp_path, made)) == {"full-precision": 20 * 900 * US}
+
+
 def test_fp32_alone_is_meant(tmp_path: Path) -> None:
     made = report()
     for index in range(20):

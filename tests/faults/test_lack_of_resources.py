@@ -55,8 +55,17 @@ def test_workers_that_get_no_work_are_no_reason_to_wait(
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["RLIMIT_AS", "RLIMIT_DATA"])
-def test_libraries_that_get_no_address_space_are_not_started(kind: str, command_line: CommandLine, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "least", "sentence"),
+    [
+        ("RLIMIT_AS", LEAST_ADDRESS_SPACE, "this process may use 2,147 MB of memory or address space"),
+        ("RLIMIT_DATA", LEAST_ADDRESS_SPACE, "this process may use 2,147 MB of memory or address space"),
+        ("RLIMIT_NOFILE", 16, "the system gives no more open files"),
+    ],
+)
+def test_libraries_that_get_too_little_are_not_started(
+    kind: str, least: int, sentence: str, command_line: CommandLine, tmp_path: Path
+) -> None:
     """They print panics, or wait forever for a thread that could not start."""
     small_report(10).write(tmp_path / "rank0.sqlite")
 
@@ -67,11 +76,11 @@ def test_libraries_that_get_no_address_space_are_not_started(kind: str, command_
         _, printed = process.communicate(timeout=SECONDS)
         return process.returncode, printed
 
-    code, printed = ended(LEAST_ADDRESS_SPACE - 4096)
+    code, printed = ended(least - 1)
     assert code == NO_RESOURCES
-    assert printed.startswith("nsys2prv: this process may use 2,147 MB of memory or address space")
+    assert printed.startswith(f"nsys2prv: {sentence}")
     assert printed.count("\n") == 1
-    assert ended(2 * LEAST_ADDRESS_SPACE) == (0, "")
+    assert ended(2 * least) == (0, "")
 
 
 LACKS = {

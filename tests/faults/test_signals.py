@@ -15,7 +15,8 @@ from support.failed_runs import contents, sentence, small_report
 
 from nsys2prv.demo import Cluster
 from nsys2prv.execution import process
-from nsys2prv.execution.process import ENDING_SIGNALS, end_by_signals, run_program, signals_held
+from nsys2prv.execution.process import ENDING_SIGNALS, end_by_signals, signals_held
+from nsys2prv.exports.nsys import run_program
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +61,7 @@ def test_a_signal_after_the_output_says_that_it_is_there(
     command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_report().write(tmp_path / "rank0.sqlite")
-    monkeypatch.setattr("nsys2prv.cli.app.translation_text", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr("nsys2prv.trace.translate.Summary.as_text", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
 
     sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), 143, "what was written before is complete")
     assert (tmp_path / "OUT.prv").exists()
@@ -126,7 +127,8 @@ def test_signals_wait_while_an_output_is_published_and_one_of_them_is_enough(han
 def test_a_program_that_was_called_ends_with_this_one(tmp_path: Path) -> None:
     code = (
         "import os, signal, threading, time\n"
-        "from nsys2prv.execution.process import clean_up, run_program\n"
+        "from nsys2prv.execution.process import clean_up\n"
+        "from nsys2prv.exports.nsys import run_program\n"
         "threading.Timer(0.3, clean_up).start()\n"
         "began = time.monotonic()\n"
         "done = run_program(['sh', '-c', 'sleep 60 & sleep 60'])\n"

@@ -18,7 +18,6 @@ from support.traces import checked
 from support.whole_trace import open_whole
 
 from nsys2prv.api.runs import open_run
-from nsys2prv.cli.app import translation_text
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.errors import DamagedReport, InconsistentRun, TooManyRows, UnrelatedReports, UsageError
@@ -104,7 +103,7 @@ def test_each_launcher_tells_rank_and_size(tmp_path: Path, environment: dict[str
 def test_one_rank_does_not_tell_of_how_many(tmp_path: Path) -> None:
     found = run(tmp_path, {"a.sqlite": ReportBuilder(environment={"RANK": "0"})})
     assert (found.content["run"]["ranks"], found.content["run"]["size"]) == ([0], None)
-    assert "rank 0, of how many is not known, from" in translation_text(found.prv, found.content)
+    assert "rank 0, of how many is not known, from" in found.as_text()
 
 
 def test_a_launcher_that_gave_all_the_same_rank_tells_nothing(tmp_path: Path) -> None:

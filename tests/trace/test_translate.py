@@ -10,7 +10,6 @@ from support.trace_properties import assert_account_balances
 from support.traces import labels_of, table_summary, trace_of, translate_reports
 from support.whole_trace import open_whole
 
-from nsys2prv.cli.app import translation_warnings
 from nsys2prv.errors import NothingToTranslate
 from nsys2prv.run.options import NvtxRange, TimeRange
 from nsys2prv.trace.translate import Summary, translate
@@ -298,6 +297,6 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
 def test_a_warning_that_several_reports_share_is_told_once() -> None:
     reports = [{"path": f"rank{rank}.sqlite", "warnings": ["events were lost"]} for rank in range(3)]
 
-    told = translation_warnings({"reports": reports, "warnings": ["a rank is missing"]})
+    summary = Summary(Path("out.prv"), {"reports": reports, "warnings": ["a rank is missing"]})
 
-    assert told == ["rank0.sqlite and 2 more: events were lost", "a rank is missing"]
+    assert summary.warnings == ["rank0.sqlite and 2 more: events were lost", "a rank is missing"]

@@ -318,6 +318,8 @@ _REGISTERS_OF_WARP = 256
 """Registers are given to warps in such portions."""
 _MATRIX = r"^(?:Grouped GEMM|GEMM|GEMV|Convolution (?:forward|data|weight)|.*[Aa]ttention)"
 _OF_TENSOR_CORES = "tf32|bf16|fp16|fp8|fp4"
+_ATTENTION, _ATTENTION_IN_FP32 = "(?i)fmha_cutlass[fb]_b?f16|flash", "(?i)fmha_cutlass[fb]_f32"
+"""Names of kernels of attention in half and in full precision, which their families do not say."""
 
 
 def _kernels(evidence: Evidence, *conditions: pl.Expr) -> pl.DataFrame:
@@ -326,11 +328,12 @@ def _kernels(evidence: Evidence, *conditions: pl.Expr) -> pl.DataFrame:
     return evidence.rows.located(kernels).filter(pl.col("device") >= 0)
 
 
-def _values(evidence: Evidence, families: str, but: str = "^$") -> list[int]:
-    """Values of kernels whose family matches a pattern, but those whose name matches another one."""
-    is_of_families = pl.col("family").str.contains(families) & ~pl.col("kernel").str.contains(but)
-    names = set(evidence.tables["kernels"].filter(is_of_families)["kernel"])
-    return [value for value, name in evidence.run.events.names(event_types.KERNEL).items() if name in names]
+def _values(evidence: Evidence, families: str, names: str = "$^", but: str = "$^") -> list[int]:
+    """Values of kernels whose family or name matches a pattern, but those whose name matches another one."""
+    name = pl.col("kernel")
+    is_such = (pl.col("family").str.contains(families) | name.str.contains(names)) & ~name.str.contains(but)
+    such = set(evidence.tables["kernels"].filter(is_such)["kernel"])
+    return [value for value, text in evidence.run.events.names(event_types.KERNEL).items() if text in such]
 
 
 class _KernelRule(FindingRule, texts="kernel-rule"):
@@ -369,12 +372,15 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
 
 class FullPrecision(_KernelRule, kind="full-precision"):
     tensor_part = Threshold(
-        "least part of the time of all these kernels in TF32 or half precision", 0.1, "else the program does not mean to use it"
+        "least part of the time of all these kernels in TF32 or half precision",
+        0.05,
+        "else the program does not mean to use it",
     )
     least = Threshold.least_share(0.05, "less is not worth another precision")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
-        on_tensor_cores, full = (_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)") for of in (_OF_TENSOR_CORES, "fp32"))
+        kinds = ((_OF_TENSOR_CORES, _ATTENTION), ("fp32", _ATTENTION_IN_FP32))
+        on_tensor_cores, full = (_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)", names) for of, names in kinds)
         kernels = _kernels(evidence, pl.col("value").is_in([*on_tensor_cores, *full])).with_columns(cost=_LENGTH)
         is_full = pl.col("value").is_in(full)
         of_tensor_cores = pl.col("cost").filter(~is_full).sum().over("device")
@@ -387,7 +393,7 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
     least = Threshold.least_share(0.05, "some neighbours are in every program")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
-        values = _values(evidence, "^Element-wise", "(?i)multi_tensor")
+        values = _values(evidence, "^Element-wise", but="(?i)multi_tensor")
         is_element_wise = (pl.col("number") == event_types.KERNEL) & pl.col("value").is_in(values)
         work = evidence.run.operations.with_columns(chain=is_element_wise.rle_id().over("row"))
         kernels = evidence.rows.located(work.filter(is_element_wise)).filter(pl.col("device") >= 0)

@@ -168,24 +168,27 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.S
 
 
 def wait_for_driver(parts: GraphParts) -> None:
-    """Calls of CUDA that could begin their work only when another thread of the process left the driver: some of its calls let
-    nobody else in, such as copies that wait."""
+    """Calls of CUDA that could begin their work only when another thread of the process left the driver: some calls that wait
+    for a device, such as copies, let nobody else in meanwhile."""
     points = parts.points
     calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label])
     begin, until = points.times(calls)
     is_long = until - begin >= _LONG_CALL
     calls, begin, until = calls[is_long], begin[is_long], until[is_long]
-    row = points.moments.row[points.start[calls]]
-    columns = {"call": calls, "row": row, "task": parts.run.events.rows.task[row], "begin": begin, "until": until}
-    long, is_free = pl.DataFrame(columns), pl.Series(parts.alone_kind[calls] == NOTHING)
-    former = long.select("task", pl.col("call", "row", "begin", "until").name.prefix("former_"))
-    held = with_last(long.filter(is_free), "until", former, "former_until", "task", exact=False).filter(
+    row, waits = points.moments.row[points.start[calls]], parts.alone_kind[calls] != NOTHING
+    task = parts.run.events.rows.task[row]
+    long = pl.DataFrame({"call": calls, "row": row, "task": task, "begin": begin, "until": until, "waits": waits})
+    holders = long.filter("waits").select("task", pl.col("call", "row", "begin", "until").name.prefix("former_"))
+    # Of calls inside of each other the innermost waits.
+    has_inner = (pl.col("begin").shift(-1).over("row") < pl.col("until")).fill_null(value=False)
+    free = long.with_columns(has_inner=has_inner).filter(~pl.col("waits"), ~pl.col("has_inner"))
+    held = with_last(free, "until", holders, "former_until", "task").filter(
         pl.col("former_row") != pl.col("row"),
         pl.col("former_begin") <= pl.col("begin"),
         pl.col("former_until") > pl.max_horizontal("begin", pl.col("until") - _LONGEST_TURN),
     )
-    call = held["call"].to_numpy()
-    parts.edges.add(EdgeKind.WAKE_UP, points.end[held["former_call"].to_numpy()], points.end[call], WHOLE)
+    call, former = (held[name].to_numpy() for name in ("call", "former_call"))
+    parts.edges.add(EdgeKind.WAKE_UP, points.end[former], points.end[call], WHOLE)
     parts.set_alone(call, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label[call]))
     # What they launched could not start sooner, either.
     launched = _launched_by(parts, call).join(held.select("call", "former_call", "former_until"), on="call")
