@@ -34,11 +34,6 @@ def test_an_optional_column_that_is_not_there_is_null_and_a_required_one_is_miss
         opened.scan("CUPTI_ACTIVITY_KIND_KERNEL", ("gridX",))
 
 
-def test_a_table_that_is_not_there_has_no_rows(tmp_path: Path) -> None:
-    opened = open_report(ReportBuilder().write(tmp_path / "a.sqlite"))
-    assert opened.collect(opened.scan("OSRT_API", ("start", "end"))).is_empty()
-
-
 def test_all_rows_of_a_short_table_are_those_of_its_scan(tmp_path: Path) -> None:
     report = ReportBuilder().without("CUPTI_ACTIVITY_KIND_KERNEL", "graphNodeId")
     report.kernel("k", 0, 10)
@@ -76,17 +71,6 @@ def test_text_that_is_not_utf_8_is_read_with_marks(tmp_path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.execute("insert into StringIds values (999, cast(x'4df66c6c' as text))")
     assert open_report(path).strings.filter(pl.col("id") == 999)["value"].to_list() == ["M\ufffdll"]
-
-
-def test_only_rows_with_a_value_are_read(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.nvtx_range("a", 0, 5).nvtx_mark("b", 3)
-    for path in (report.write(tmp_path / "a.sqlite"), tmp_path / "a_pqtdir"):
-        if path.suffix != ".sqlite":
-            write_parquet_report(path, report.tables())
-        opened = open_report(path)
-        marks = opened.scan("NVTX_EVENTS", ("start",), only={"eventType": (34,)})
-        assert opened.collect(marks)["start"].to_list() == [3]
 
 
 def test_a_database_whose_texts_are_not_utf_8_is_no_report(tmp_path: Path) -> None:
