@@ -1,9 +1,11 @@
 """Fixtures that tests of several folders need."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -15,7 +17,6 @@ from support.command_line import CommandLine  # noqa: E402
 from support.paramedir import Paramedir, paramedir_or_skip  # noqa: E402
 from support.real_reports import report_of_test  # noqa: E402
 from support.report_builder import ReportBuilder  # noqa: E402
-from support.reports import repeated  # noqa: E402
 
 from nsys2prv.demo import write_report  # noqa: E402
 
@@ -86,6 +87,21 @@ def paramedir(tmp_path: Path) -> Paramedir:
     """paramedir, or the test is skipped."""
     (tmp_path / "paramedir").mkdir()
     return paramedir_or_skip(tmp_path / "paramedir")
+
+
+def repeated(builder: ReportBuilder, times: int, tables: Sequence[str], period: int) -> dict[str, pl.DataFrame]:
+    """Tables of a report where those named repeat every `period` ns; correlation ids move on with them."""
+    copies = pl.DataFrame({"copy": range(times)})
+    frames = builder.tables()
+    for name in tables:
+        frame = frames[name]
+        step = int(frame["correlationId"].max())  # type: ignore[arg-type]
+        frames[name] = copies.join(frame, how="cross").select(
+            pl.col("start", "end") + pl.col("copy") * period,
+            pl.col("correlationId") + pl.col("copy") * step,
+            pl.exclude("start", "end", "correlationId", "copy"),
+        )
+    return frames
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import fields, replace
 from html import escape
 from pathlib import Path
@@ -126,6 +125,18 @@ def test_samples_have_values_and_no_end(run: np.NsysRun) -> None:
         (0, 190, None, "SM Active [Throughput %]", 50.0),
         (1, 190, None, "SM Active [Throughput %]", 50.0),
     ]
+
+
+def test_events_of_host_threads_have_their_thread_and_a_time_range_cuts_events(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).os_call("read", 100, 200)
+    report.kernel("gemm", 3000, 5000, launch=(1000, 1500))
+    path = report.write(tmp_path / "report.sqlite")
+
+    with np.open_run(path) as whole, np.open_run(path, time="3us:4us") as part:
+        calls, kernels = whole.events("os-runtime").collect(), part.events("kernels").collect()
+
+    assert calls.select("thread", "start", "end", "name").rows() == [(1000, 0, 100, "read")]
+    assert kernels.select("start", "end").rows() == [(0, 1000)]
 
 
 def test_a_source_without_events_is_an_empty_frame_and_an_unknown_one_an_error(run: np.NsysRun) -> None:
@@ -256,12 +267,6 @@ def test_compare_takes_paths_runs_and_results(run: np.NsysRun, tmp_path: Path) -
     compared = np.compare([result, run, tmp_path / "run.json", tmp_path / "rank0.sqlite"])
 
     assert compared.runs["devices"].to_list() == [2, 2, 2, 1]
-
-
-@pytest.mark.parametrize("use", [lambda run: run.events("kernels"), lambda run: run.efficiency()])
-def test_a_trace_is_no_report(use: Callable[[np.NsysRun], object]) -> None:
-    with pytest.raises(UsageError, match=r"OUT\.prv: this is a trace; give the reports that it was made from"):
-        use(np.open_run("OUT.prv"))
 
 
 def fenced_blocks(page: Path) -> list[str]:

@@ -209,7 +209,7 @@ BETWEEN_KERNELS = 1_100
 
 def test_the_path_of_the_demo_has_no_wait_of_unknown_cause(tmp_path: Path) -> None:
     """The optimizer waits for the last collective, and each collective for what computes before it."""
-    cluster = Cluster(nodes=1, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1)
+    cluster = Cluster(nodes=1, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, gpu_metrics_hz=0)
     tables = measure(write_reports(tmp_path, cluster)).tables
     totals = {
         name: (total, segments) for by, name, total, _, segments in tables["critical_path_totals"].iter_rows() if by == "kind"

@@ -332,7 +332,7 @@ def test_parts_are_those_of_simulated_runs(name: str, tmp_path: Path) -> None:
 
 
 def test_tables_do_not_depend_on_how_much_is_looked_at_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = write_reports(simulate(Cluster(gpus=2, iterations=1)), tmp_path)
+    reports = write_reports(simulate(Cluster(gpus=2, iterations=1, layers=1)), tmp_path)
     together = of_simulated(reports)
     monkeypatch.setattr(gaps, "BLOCK_GAPS", 31)
     in_blocks = of_simulated(reports)
@@ -372,7 +372,7 @@ def test_parts_of_regions_are_cut_at_the_edges_of_ranges_that_may_be_nested(tmp_
 
 
 def test_times_in_iterations_are_those_of_a_window_of_the_same_edges(tmp_path: Path) -> None:
-    run = simulate(Cluster(gpus=2, iterations=3, layers=2))
+    run = simulate(Cluster(gpus=2, iterations=3, layers=1))
     reports = write_reports(run, tmp_path)
     found = of_simulated(reports)
     iterations, edges = found["absent_iterations"], found["task_iterations"]

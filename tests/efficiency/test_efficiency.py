@@ -38,7 +38,7 @@ from nsys2prv.efficiency.outputs.export import as_talp
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
-from nsys2prv.errors import NothingToTranslate, UsageError
+from nsys2prv.errors import UsageError
 from nsys2prv.run.options import TimeRange
 
 TENSOR = "Tensor Active [Throughput %]"
@@ -264,10 +264,6 @@ def test_a_gpu_that_several_processes_use_counts_once_with_the_union(tmp_path: P
     assert found["run"]["device_parallel_efficiency"].item() == 1.0
 
 
-def test_ranks_that_all_call_their_gpu_0_have_gpus_of_their_own(of_two_gpus: EfficiencyResult) -> None:
-    assert of_two_gpus.tables["devices"]["device"].to_list() == ["node01:D0", "node01:D1"]
-
-
 def test_a_gpu_that_was_only_sampled_does_not_count_and_is_named(tmp_path: Path) -> None:
     report = ReportBuilder().gpu(0, cuda=0).gpu(1, cuda=1)
     report.kernel("k", 0, 10)
@@ -276,15 +272,6 @@ def test_a_gpu_that_was_only_sampled_does_not_count_and_is_named(tmp_path: Path)
 
     assert found.tables["run"]["devices"].item() == 1
     assert any("node01:D1" in warning for warning in found.head["warnings"])
-
-
-def test_a_stream_whose_kernels_overlap_is_one_stream(tmp_path: Path) -> None:
-    report = ReportBuilder(rank=0).gpu()
-    for stream, start in ((7, 0), (7, 50), (7, 80), (9, 200)):
-        report.kernel("k", start, start + 100, stream=stream)
-    path = report.write(tmp_path / "r.sqlite")
-    assert measured_tables([path], ("devices",))["devices"]["streams"].item() == 2
-    assert open_run(path).ranks["streams"].item() == 2
 
 
 def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Path) -> None:
@@ -478,16 +465,11 @@ def test_streams_on_several_rows_of_a_trace_are_one_stream(tmp_path: Path) -> No
     report.kernel("fifth(int)", 720, 800, launch=(60, 70))
     report.kernel("sixth(int)", 820, 900, launch=(70, 80), context=2)
     report.api_call("cudaDeviceSynchronize_v3020", 90, 1000)
-    tables = measured_tables([report.write(tmp_path / "one.sqlite")], ("devices", "absent_time"))
+    path = report.write(tmp_path / "one.sqlite")
+    tables = measured_tables([path], ("devices", "absent_time"))
 
-    assert tables["devices"]["streams"].item() == 1
+    assert tables["devices"]["streams"].item() == open_run(path).ranks["streams"].item() == 1
     assert tables["absent_time"]["copy_ns"].item() == 10 + 50
-
-
-def test_ranks_can_be_selected(two_gpus: list[Path]) -> None:
-    of_rank = measured_tables(two_gpus, ("devices",), ranks=frozenset({1}))
-
-    assert picked(of_rank["devices"], "device", "useful_ns") == [("node01:D1", 400)]
 
 
 # -- what is written ------------------------------------------------------------------
@@ -583,8 +565,3 @@ def test_a_trace_is_not_measured_but_its_reports(two_gpus: list[Path], name: str
     for measuring in (measured, partial(what_if, options=WhatIfOptions(ideal_network=True)), compare):
         with pytest.raises(UsageError, match=f"{name}: this is a trace; give the reports that it was made from"):
             measuring([two_gpus[0], name])
-
-
-def test_a_time_behind_the_end(two_gpus: list[Path]) -> None:
-    with pytest.raises(NothingToTranslate, match="before the time chosen"):
-        measured(two_gpus, EfficiencyOptions(align="utc", time=TimeRange(5000, None)))

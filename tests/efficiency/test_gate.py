@@ -189,14 +189,6 @@ def test_the_exit_code_is_that_of_the_gate(files: list[Path], command_line: Comm
         assert said in done.stdout + done.stderr
 
 
-def test_files_are_written_whatever_the_gate_says(files: list[Path], command_line: CommandLine) -> None:
-    done = command_line.run("compare", *files, "--fail-if", "load_balance >= 1", "--json-file", "out.json", "--json")
-
-    assert done.returncode == GateFailed.exit_code
-    assert json.loads(done.stdout) == json.loads((command_line.folder / "out.json").read_text())
-    assert json.loads(done.stdout)["tables"]["gate"]["result"] == ["fails"]
-
-
 def test_one_form_is_printed(files: list[Path], command_line: CommandLine) -> None:
     assert command_line.run("compare", *files, "--json", "--markdown").returncode == UsageError.exit_code
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support.measured import events_of
 from support.report_builder import ReportBuilder
-from support.run_events import events_of
 
 from nsys2prv.clocks import AlignMethod
 from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations

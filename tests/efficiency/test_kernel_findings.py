@@ -6,9 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.measured import MS, NCCL, US, check, finding, measured
+from support.measured import MS, NCCL, US, check, finding, measured, union_length
 from support.report_builder import ReportBuilder
-from support.spans import union_length
 
 from nsys2prv.efficiency.findings import engine
 from nsys2prv.efficiency.findings.engine import RULES

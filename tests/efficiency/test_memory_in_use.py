@@ -99,12 +99,3 @@ def test_changes_at_an_edge_are_in_the_bin_that_begins_there_and_those_at_the_en
     bins = measured_tables([report.write(tmp_path / "edges.sqlite")], ("memory_bins",), bins=4)["memory_bins"]
 
     assert bins.select("peak_bytes", "end_bytes").rows() == [(6, 6), (8, 3), (3, 3), (3, 0)]
-
-
-def test_reports_without_memory_have_no_rows_and_no_drawing(tmp_path: Path) -> None:
-    report = ReportBuilder(host="node").gpu(0)
-    report.kernel("k", 0, 1_000, launch=(0, 0))
-    result = measure([report.write(tmp_path / "none.sqlite")])
-
-    assert result.tables["memory_in_use"].is_empty()
-    assert not run_of(result).read.all("section", id="memory")

@@ -59,6 +59,8 @@ def test_exposed_and_blocking_are_two_things(report: ReportBuilder, times: dict[
     found = row(exposure(tmp_path, report), operation="AllReduce")
     assert {name: found[name] for name in times} == times
     assert (found["count"], found["total_ns"]) == (1, 250)
+    # Where communicators are not known, neither is the placement.
+    assert (found["communicator"], found["placement"], found["ranks"], found["bytes"]) == (None, None, None, None)
 
 
 def test_the_next_kernel_of_the_stream_waits_for_it(tmp_path: Path) -> None:
@@ -70,11 +72,13 @@ def test_the_next_kernel_of_the_stream_waits_for_it(tmp_path: Path) -> None:
     assert (found["exposed_ns"], found["blocking_ns"], found["overlapped_blocking_ns"]) == (30, 30, 50)
 
 
-def reducing(rank: int, host: str, ranks: int) -> ReportBuilder:
+def reducing(rank: int, host: str, ranks: int | None) -> ReportBuilder:
+    """A collective of a communicator of so many ranks, or of one that nothing names."""
     report = ReportBuilder(rank=rank, ranks=2, pid=1000 + rank, host=host).gpu(rank)
-    nccl = Nccl(report, binary=True)
-    nccl.call("ncclCommInitRank", 0, 10, COMMUNICATOR, ranks, rank, 0)
-    nccl.call("ncclAllReduce", 20, 40, COMMUNICATOR, 4096, 0)
+    if ranks is not None:
+        nccl = Nccl(report, binary=True)
+        nccl.call("ncclCommInitRank", 0, 10, COMMUNICATOR, ranks, rank, 0)
+        nccl.call("ncclAllReduce", 20, 40, COMMUNICATOR, 4096, 0)
     report.kernel(NCCL, 100, 200, launch=(25, 30))
     return report
 
@@ -87,20 +91,16 @@ def reducing(rank: int, host: str, ranks: int) -> ReportBuilder:
         # The third rank may be anywhere.
         (("node01", "node01"), 3, None, 1),
         (("node01", "node02"), 3, "over nodes", 2),
+        (("node01", "node02"), None, None, 2),
     ],
 )
 def test_collectives_inside_a_node_and_over_nodes_are_apart(
-    hosts: tuple[str, str], ranks: int, placement: str | None, nodes: int, tmp_path: Path
+    hosts: tuple[str, str], ranks: int | None, placement: str | None, nodes: int, tmp_path: Path
 ) -> None:
     found = row(exposure(tmp_path, *(reducing(rank, host, ranks) for rank, host in enumerate(hosts))), operation="AllReduce")
-    assert found["communicator"] is not None
+    assert (found["communicator"] is None) == (ranks is None)
     assert (found["members"], found["nodes"], found["ranks"], found["placement"]) == (2, nodes, ranks, placement)
-    assert (found["count"], found["bytes"]) == (2, 2 * 4096)
-
-
-def test_where_communicators_are_not_known_neither_is_the_placement(tmp_path: Path) -> None:
-    found = row(exposure(tmp_path, beside_a_collective(40)), operation="AllReduce")
-    assert (found["communicator"], found["placement"], found["ranks"], found["bytes"]) == (None, None, None, None)
+    assert (found["count"], found["bytes"]) == (2, None if ranks is None else 2 * 4096)
 
 
 @pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])

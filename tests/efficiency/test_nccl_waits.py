@@ -1,6 +1,8 @@
 """Who arrives last in NCCL collectives, as far as clocks allow to say it."""
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +12,6 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.known_clocks import known_to, measured_with_clocks
 from support.measured import NCCL, US, picked
 from support.report_builder import ReportBuilder
 
@@ -19,15 +20,17 @@ from nsys2prv.efficiency.clock_accuracy import (
     CLOCKS,
     LengthInterval,
     TaskClocks,
+    clock_errors,
     clock_tables,
     clock_warnings,
     length_interval,
 )
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.event_input import read_events
+from nsys2prv.efficiency.measure import measure, measure_events
 from nsys2prv.efficiency.meters.nccl_stats import waits_of_ranks
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.efficiency.run_events import RunEvents, TaskRows
+from nsys2prv.efficiency.run_events import RunEvents, RunRows, TaskRows
 from nsys2prv.timeline.time_axis import ClockError, clock_margin
 
 UTC = 1_700_000_000_000_000_000
@@ -53,6 +56,26 @@ def reports(folder: Path, sessions: Sequence[int] = (0, 0, 0, 0)) -> list[Path]:
             report.kernel(NCCL, start * US - began, end * US - began)
         paths.append(report.write(folder / f"rank{rank}.sqlite"))
     return paths
+
+
+def measured_with_clocks(
+    reports: Sequence[Path], clocks: Mapping[str, Mapping[str, Any]], options: EfficiencyOptions
+) -> EfficiencyResult:
+    """Efficiency numbers of reports; `clocks` has for each host what differs of `clocks` in OUT.json."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        events = read_events(reports, options, folder, with_dependencies=True)
+        clocks_of_run = [{**clock, **clocks[clock["host"]]} for clock in events.clocks]
+        errors = clock_errors(clocks_of_run, events.report_clocks, events.begin)
+        tasks = [task if task.report is None else replace(task, clock=errors[task.report]) for task in events.rows.tasks]
+        return measure_events(replace(events, rows=RunRows(tasks), clocks=clocks_of_run), options)
+
+
+def known_to(*half_widths: int | None, times: Sequence[int] = (0,)) -> dict[str, Any]:
+    """A clock that is known to half widths from times of the trace on, ns; None: it is not known."""
+    known = [width for width in half_widths if width is not None]
+    best, worst = min(known, default=None), max(known) if len(known) == len(half_widths) else None
+    return {"interval_ns": {"best": best, "worst": worst, "times": list(times), "half_widths": list(half_widths)}}
 
 
 EXACT = {"node01": known_to(0), "node02": known_to(0)}

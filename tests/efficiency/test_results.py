@@ -12,7 +12,6 @@ from support.report_builder import ReportBuilder
 from nsys2prv import __version__
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.comparison import compare
-from nsys2prv.efficiency.comparison_tables import TABLES
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page.content import SECTIONS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS
@@ -77,16 +76,6 @@ def test_methods_write_files(result: EfficiencyResult, tmp_path: Path) -> None:
     }
     assert json.loads((tmp_path / "talp.json").read_text())["resources"]["numGpus"] == 1
     assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
-
-
-def test_a_comparison_has_frames_and_files_too(result: EfficiencyResult, tmp_path: Path) -> None:
-    compared = compare([result, result])
-    compared.to_json(tmp_path / "out.json")
-    compared.to_csv(tmp_path / "tables")
-
-    assert compared.runs["speedup"].to_list() == [1.0, 1.0]
-    assert list(json.loads((tmp_path / "out.json").read_text())["tables"]) == [table.name for table in TABLES]
-    assert (tmp_path / "tables" / "runs.csv").is_file()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from support.measured import measured
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import window_choice
 from nsys2prv.efficiency.meters.absent_tables import STARVED
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import Verdict, level, verdict
@@ -38,13 +37,6 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Pa
     assert [(part.name, part.value, part.share) for part in found.bar] == [
         ("compute", 500, 0.5), ("start_up", 100, 0.1), ("starved_host", 350, 0.35), ("queued", 50, 0.05),
     ]  # fmt: skip
-
-
-def test_a_chosen_window_is_named(tmp_path: Path) -> None:
-    assert of(measured(tmp_path, alone(), window=window_choice("100ns:1000ns"))).sentence == (
-        "1 GPU computed 55.6 % of 900 ns (the chosen window); "
-        "largest loss: launch-starved (host computing or off its CPU), 38.9 %"
-    )
 
 
 def test_what_costs_most_comes_before_the_start(slow_gpu: EfficiencyResult) -> None:

@@ -71,14 +71,13 @@ def unshifted(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, ...]:
 @pytest.mark.parametrize(
     ("form", "utc", "shift"),
     [
-        (".sqlite", START, 0),
         ("_pqtdir", START, -5000),
         # Nothing says that nsys takes the start that it reports.
         ("_arwdir", START + 7, 3 * SECOND),
         *(
             pytest.param(*case, marks=pytest.mark.thorough)
             for case in (
-                *(("_arwdir", 0, 40 * SECOND), (".sqlite", 0, -5000), ("_pqtdir", 0, -40 * SECOND)),
+                *((".sqlite", START, 0), ("_arwdir", 0, 40 * SECOND), (".sqlite", 0, -5000), ("_pqtdir", 0, -40 * SECOND)),
                 # To a common start of all reports.
                 *((".sqlite", START, -START), (".sqlite", 0, START)),
             )

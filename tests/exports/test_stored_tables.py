@@ -1,10 +1,8 @@
 """Tables that are read once: what is stored of them answers as the database does, and what is not stored is read from it."""
 
 import pickle
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ from polars.testing import assert_frame_equal
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import write_report
-from nsys2prv.errors import DamagedReport
 from nsys2prv.exports.sqlite_tables import SqliteTables
 from nsys2prv.exports.stored_columns import StoredTables, store_columns
 from nsys2prv.sources.registry import SOURCES
@@ -100,14 +97,6 @@ def test_what_is_stored_answers_as_the_database_does(only: dict[str, Any], path:
     assert not rows_queried
 
 
-def answer(tables: SqliteTables) -> list[tuple[Any, ...]] | str:
-    """Rows with all columns, or the error."""
-    try:
-        return pl.concat(tables.batches(TABLE, SCHEMA, {})).rows()
-    except DamagedReport as error:
-        return str(error)
-
-
 def test_stretches_are_the_table_whether_columns_are_stored_or_not(path: Path) -> None:
     files = stored(path, {name: dtype for name, dtype in SCHEMA.items() if name != "text"})
     for count in (1, 2, 3, 50):
@@ -137,16 +126,6 @@ def test_without_what_was_kept_the_database_answers(path: Path, rows_queried: Co
     for name, found in answers(tables, {"eventType": (60,)}).items():
         assert_frame_equal(found, kept[name])
     assert rows_queried[TABLE]
-
-
-@pytest.mark.parametrize("value", ["'a'", "x'ff'", "1.5"])
-def test_a_table_with_other_things_than_numbers_is_read_from_the_database(value: str, path: Path) -> None:
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute(f"update {TABLE} set category = {value} where rowid = 900")
-    files, others = stored(path), {name: dtype for name, dtype in SCHEMA.items() if name != "category"}
-
-    assert_frame_equal(files.scan(TABLE, others, {}).collect(), SqliteTables(path).scan(TABLE, others, {}).collect())
-    assert answer(files) == answer(SqliteTables(path))
 
 
 def test_a_translation_reads_each_table_once(tmp_path: Path, rows_queried: Counter[str]) -> None:

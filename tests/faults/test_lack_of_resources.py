@@ -169,6 +169,7 @@ STEPS: dict[str, tuple[str, ...]] = {
     "nsys2prv.trace.translate.pair_messages": TRANSLATE,
     "nsys2prv.trace.translate.write_trace": TRANSLATE,
     "nsys2prv.trace.translate.safe_json": TRANSLATE,
+    "nsys2prv.paraver.views.folder.write_views": TRANSLATE,
     "nsys2prv.efficiency.measure.measured_window": EFFICIENCY,
     "nsys2prv.efficiency.measure.measure_all": EFFICIENCY,
     "nsys2prv.efficiency.measure.findings_of": EFFICIENCY,

@@ -17,7 +17,7 @@ from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
 
 from nsys2prv.efficiency.outputs.export import write_files
-from nsys2prv.errors import OutputError, OutputExists
+from nsys2prv.errors import OutputError
 from nsys2prv.execution import output_files
 from nsys2prv.execution.output_files import PREFIX, publish, temporary_folder
 
@@ -112,16 +112,6 @@ def test_at_no_time_a_trace_lies_beside_files_of_another(
         # Files of the user may be among the views.
         assert (tmp_path / "OUT.cfgs" / "view.cfg").exists()
     assert not list(tmp_path.glob(f"{PREFIX}*"))
-
-
-def test_what_another_program_wrote_meanwhile_is_not_replaced(tmp_path: Path) -> None:
-    with temporary_folder(tmp_path, "OUT") as folder:
-        staged = stage(folder)
-        (tmp_path / "OUT.prv").write_text("of another")
-
-        with pytest.raises(OutputExists, match=r"OUT\.prv"):
-            publish(staged, replace=False)
-    assert contents(tmp_path) == {"OUT.prv": b"of another"}
 
 
 def test_two_runs_to_one_output_do_not_replace_each_other(

@@ -123,22 +123,20 @@ def shown_views(
 @pytest.fixture(scope="session")
 def efficiency() -> Callable[[str, str], EfficiencyResult]:
     """Gives the numbers of one of REPORTS for a policy of NCCL; each is measured once."""
-    done: dict[tuple[str, str], EfficiencyResult | None] = {}
+    done: dict[tuple[str, str], EfficiencyResult] = {}
 
     def of(name: str, nccl: str = "communication") -> EfficiencyResult:
         if name not in REPORTS:
             pytest.skip(f"no report {name} in {REAL_REPORTS}")
+        if name.startswith(_NO_GPU):
+            pytest.skip("no process in it uses a GPU")
         if (name, nccl) not in done:
             found = measure(list(REPORTS[name]), EfficiencyOptions(nccl=nccl, regions=("*",), bins=20))
             # Tests of a report follow each other: those of the former one are over.
             for former in [key for key in done if key[0] != name]:
                 del done[former]
-            uses_gpus = bool(found.tables["run"]["devices"][0])
-            assert uses_gpus != name.startswith(_NO_GPU)
-            done[name, nccl] = found if uses_gpus else None
-        measured = done[name, nccl]
-        if measured is None:
-            pytest.skip("no process in it uses a GPU")
-        return measured
+            assert found.tables["run"]["devices"][0]
+            done[name, nccl] = found
+        return done[name, nccl]
 
     return of

@@ -33,7 +33,7 @@ _WAITS = {
 WITH_WAITS = ("cloverleaf-3.13", "openacc-mpas", "no-metadata-2020", "pytorch-nccl-2gpu", "pytorch-uvm", "mpi-openacc-4gpu")
 
 
-@pytest.mark.parametrize("report", few_of(WITH_WAITS, {"no-metadata-2020", "pytorch-nccl-2gpu", "pytorch-uvm"}))
+@pytest.mark.parametrize("report", few_of(WITH_WAITS, {"no-metadata-2020", "pytorch-uvm"}))
 def test_waits_by_the_name_of_their_call_have_their_numbers_and_times(translation: Translation, report: str) -> None:
     translated = translation(report)
     counts: Counter[str] = Counter()

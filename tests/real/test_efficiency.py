@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.measured import union_length
 from support.real_reports import REPORTS
-from support.spans import union_length
 
 from nsys2prv.efficiency.results import EfficiencyResult
 

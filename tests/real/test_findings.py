@@ -163,7 +163,7 @@ def unet(version: str) -> EfficiencyResult:
     return measure(RUNS[version])
 
 
-@pytest.mark.parametrize("version", few_of(UNET, {"dali_amp", "4gpu_baseline"}))
+@pytest.mark.parametrize("version", few_of(UNET, {"4gpu_baseline"}))
 def test_what_the_authors_of_a_training_found_in_its_versions(version: str) -> None:
     assert set(unet(version).tables["findings"]["kind"]) == UNET[version]
 

@@ -19,16 +19,16 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.sources.communication.message_ends import NCCL_NETWORK, kinds_of_messages, read_message_ends
 from nsys2prv.timeline.messages import Messages
 
-from .conftest import Translated
+from .conftest import Translated, few_of
 
-REPORTS = ("mpi4", "mpi4_parquet", "mpi2_one_report")
+EACH = pytest.mark.parametrize("mpi_report", few_of(("mpi4", "mpi4_parquet", "mpi2_one_report"), {"mpi4", "mpi2_one_report"}))
 
 
 def _account(translated: Translated) -> Any:
     return json.loads(translated.trace.path.with_suffix(".json").read_text())
 
 
-@pytest.mark.parametrize("mpi_report", REPORTS)
+@EACH
 def test_all_sends_are_there_and_no_message_runs_backwards(translation: Callable[[str], Translated], mpi_report: str) -> None:
     translated = translation(mpi_report)
     named = "(select value from StringIds where id = textId)"
@@ -52,7 +52,7 @@ def test_all_sends_are_there_and_no_message_runs_backwards(translation: Callable
     assert messages["send_task"].n_unique() == messages["recv_task"].n_unique() == (4 if "mpi4" in mpi_report else 2)
 
 
-@pytest.mark.parametrize("mpi_report", REPORTS)
+@EACH
 def test_paraver_counts_the_messages_on_their_way(
     translation: Callable[[str], Translated], paramedir: Paramedir, mpi_report: str
 ) -> None:

@@ -66,9 +66,3 @@ def test_reports_without_ranges_say_how_to_record_them(tmp_path: Path, command_l
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "no NVTX ranges (nsys profile --trace=nvtx" in done.stdout
-
-
-def test_a_name_that_is_listed_can_be_chosen(reports: list[Path], command_line: CommandLine) -> None:
-    for name in ("step", "step@library", "aten::mm"):
-        done = command_line.run("translate", *reports, "-o", "OUT", "--force", "--nvtx", name, "--unrelated", "--align", "none")
-        assert done.returncode == 0, done.stderr

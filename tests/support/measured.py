@@ -1,9 +1,10 @@
 """Small reports and their numbers, as tests of the measurement look at them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -15,7 +16,9 @@ from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.meters.run_totals import run_totals
 from nsys2prv.efficiency.result_tables import at_moments
 from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.table_registry import BY_NAME, METERS
+from nsys2prv.run.options import ReadOptions
 from support.report_builder import ReportBuilder
 
 US, MS = 1_000, 1_000_000
@@ -32,6 +35,11 @@ def written(folder: Path, *reports: ReportBuilder) -> list[Path]:
     """Reports of ranks 0, 1, ... in a folder."""
     folder.mkdir(exist_ok=True)
     return [report.write(folder / f"rank{rank}.sqlite") for rank, report in enumerate(reports)]
+
+
+def events_of(folder: Path, *reports: ReportBuilder, options: ReadOptions | None = None) -> RunEvents:
+    """The events of reports with what waits for what."""
+    return read_events(written(folder, *reports), options or ReadOptions(), folder / "read", with_dependencies=True)
 
 
 def measured_tables(paths: Sequence[Path], names: Collection[str], **options: Any) -> dict[str, pl.DataFrame]:
@@ -69,3 +77,14 @@ def check(result: EfficiencyResult, kind: str) -> tuple[str, str | None]:
     """What came of looking for a kind of finding, and why."""
     found = row(result.finding_checks, kind=kind)
     return found["result"], found["reason"]
+
+
+def union_length(intervals: Iterable[tuple[int, int]]) -> int:
+    """Time that at least one of some intervals (start, end) covers."""
+    found = np.array(sorted(intervals), dtype=np.int64).reshape(-1, 2)
+    if not len(found):
+        return 0
+    start, end = found[:, 0], found[:, 1]
+    reached = np.maximum.accumulate(end)
+    before = np.concatenate([start[:1], reached[:-1]])
+    return int(np.maximum(reached - np.maximum(start, before), 0).sum())

@@ -233,12 +233,6 @@ def test_communicators_of_nccl_are_those_that_payloads_name(tmp_path: Path, para
     assert len(read_timeline(paramedir.show_one(prv, STATES_VIEW))) == 3
 
 
-def test_a_trace_without_communicators_announces_none(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.os_call("read", 0, 5)
-    assert translated(tmp_path, report).read_text().splitlines()[0].endswith(":1:1(1:1)")
-
-
 @pytest.mark.parametrize(
     ("line", "why"),
     [("c:1:1:3:1:2", "announces 3 tasks and lists 2"), ("i:1:3:1:1:2", "not a communicator"), ("c:1:1:1:2", "has task 2")],

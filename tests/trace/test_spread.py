@@ -22,7 +22,7 @@ import psutil
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
-from support.failed_runs import sentence
+from support.failed_runs import sentence, small_report
 from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
@@ -191,7 +191,7 @@ def test_a_worker_of_a_cluster_that_is_killed_changes_nothing_but_the_time(
     assert outputs(spread) == {".prv", ".pcf", ".row", ".json", ".cfgs"}
 
 
-@pytest.mark.parametrize("way", ["one process", "2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("way", ["2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
 def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path) -> None:
     shutil.copytree(reports, tmp_path / "reports")
     broken = max((tmp_path / "reports").glob("*.sqlite"))
@@ -248,14 +248,12 @@ def no_file_above_64_kb() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
 
 
-@pytest.mark.slow
-def test_a_disk_that_is_full_for_workers_is_told_as_for_one_process(
-    command_line: CommandLine, long_report: Path, tmp_path: Path
-) -> None:
+def test_a_disk_that_is_full_for_workers_is_told_as_for_one_process(command_line: CommandLine, tmp_path: Path) -> None:
+    large = small_report(20_000).write(tmp_path / "large.sqlite")
     folder = tmp_path / "there"
     folder.mkdir()
 
-    done = command_line.run("translate", long_report, "-o", folder / "out", "--workers", 2, prepare=no_file_above_64_kb)
+    done = command_line.run("translate", large, "-o", folder / "out", "--workers", 2, prepare=no_file_above_64_kb)
 
     sentence(done, 5, f"nsys2prv: {folder / 'out'}: the disk is full")
     assert list(folder.iterdir()) == []
@@ -342,16 +340,6 @@ def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, repo
         options = TranslateOptions(scheduler=empty.scheduler_address)
         with pytest.raises(UsageError, match="no worker came"):
             translate([reports], tmp_path / "out", options)
-
-
-@pytest.mark.thorough
-def test_a_scheduler_file_does_as_its_address(dask: Any, reports: Path, tmp_path: Path) -> None:
-    file = tmp_path / "scheduler.json"
-    file.write_text(json.dumps(dask.scheduler_info | {"address": dask.scheduler_address}, default=str))
-
-    summary = translate([reports], tmp_path / "out", TranslateOptions(scheduler=str(file)))
-
-    assert check_trace(summary.prv).violations == ()
 
 
 def test_work_for_somebody_who_is_gone_leaves_nothing(tmp_path: Path) -> None:

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.measured import MS, US
+from support.measured import MS, US, events_of
 from support.report_builder import ReportBuilder
-from support.run_events import events_of
 from support.simulated_run.causes import with_and_without
 from support.simulated_run.cluster import Cluster
 from support.simulated_run.truth import simulate

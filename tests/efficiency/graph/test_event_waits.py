@@ -7,9 +7,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.measured import US
+from support.measured import US, events_of
 from support.report_builder import ReportBuilder
-from support.run_events import events_of
 
 from nsys2prv.efficiency.graph.cuda_waits import event_edges
 from nsys2prv.efficiency.graph.host_waits import LONGEST_WAKE_UP, wake_ups

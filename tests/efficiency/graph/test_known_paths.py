@@ -124,12 +124,6 @@ def test_the_path_over_events_a_collective_and_a_message(tmp_path: Path, slow: i
     assert beside.select("on_path_ns", "least_slack_ns").rows() == [(0, 40 * US)]
 
 
-def test_without_the_option_there_is_no_path(tmp_path: Path) -> None:
-    result = measure(ranks(tmp_path, 0, NUMBERED), EfficiencyOptions(no_critical_path=True))
-    assert result.critical_path.is_empty()
-    assert result.critical_path_totals.is_empty()
-
-
 def test_the_path_is_the_same_when_its_edges_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (path, replay):
         monkeypatch.setattr(module, "BLOCK", 1)

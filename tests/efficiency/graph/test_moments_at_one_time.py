@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from support.measured import events_of
 from support.report_builder import ReportBuilder
-from support.run_events import events_of
 
 from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.moments import RunMoments, run_moments

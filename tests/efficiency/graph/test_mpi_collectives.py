@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from support.measured import events_of
 from support.report_builder import ReportBuilder
-from support.run_events import events_of
 
 from nsys2prv.efficiency.efficiency_options import CHOSEN
 from nsys2prv.efficiency.graph.host_waits import mpi_collectives
@@ -138,13 +138,6 @@ def test_a_collective_may_lack_ranks(tmp_path: Path) -> None:
             report.mpi_collective("MPI_Barrier", 100 * turn, 100 * turn + 10 + rank)
     members = matched(tmp_path, reports)
     assert members["members"].to_list() == [3] * 6 + [2] * 2
-
-
-def test_without_collectives_there_is_nothing(tmp_path: Path) -> None:
-    reports = ranks(2)
-    for report in reports:
-        report.mpi_other("MPI_Init", 0, 10)
-    assert matched(tmp_path, reports).is_empty()
 
 
 def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:

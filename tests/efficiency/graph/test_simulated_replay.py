@@ -132,7 +132,7 @@ def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool
 
 
 def small(pattern: str, gpus: int = 3, **settings: Any) -> Cluster:
-    return Cluster(pattern=pattern, gpus=gpus, iterations=3, start_up=1_000_000, **settings)
+    return Cluster(pattern=pattern, gpus=gpus, iterations=3, layers=2, start_up=1_000_000, **settings)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_without_one_of_several_ranks_the_interval_has_what_all_ranks_say(
     pattern: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
     """Also where the collectives of the others match: the missing rank may be the one that they waited for."""
-    cluster = Cluster(pattern=pattern, gpus=3, iterations=2, start_up=1_000_000, late_rank=(SLOW_RANK, 2_000_000))
+    cluster = Cluster(pattern=pattern, gpus=3, iterations=2, layers=2, start_up=1_000_000, late_rank=(SLOW_RANK, 2_000_000))
     reports = write_reports(simulate(cluster), tmp_path)
     options = WhatIfOptions(per_iteration="iteration", **changes)
 
@@ -215,16 +215,20 @@ def test_without_one_of_several_ranks_the_interval_has_what_all_ranks_say(
     assert "not in the run" in whole["reason"]
 
 
+def few_events(folder: Path) -> list[Path]:
+    """Reports of three ranks."""
+    return write_reports(simulate(Cluster(pattern=DATA, gpus=3, iterations=1, layers=1, start_up=1_000_000)), folder)
+
+
 def test_selected_ranks_are_not_all_ranks(tmp_path: Path) -> None:
-    reports = write_reports(simulate(small(DATA)), tmp_path)
+    reports = few_events(tmp_path)
     row = what_if(reports, replace(_HALF, ranks=frozenset({0, 1}))).what_if.row(0, named=True)
     assert row["least_ns"] < row["most_ns"]
     assert "not in the run" in row["reason"]
 
 
 def test_transfer_efficiency_is_not_decidable_without_all_ranks(tmp_path: Path) -> None:
-    reports = write_reports(simulate(small(DATA)), tmp_path)
-    result = measure(reports[:2], EfficiencyOptions())
+    result = measure(few_events(tmp_path)[:2], EfficiencyOptions())
     tree = {row["metric"]: row for row in result.tree.iter_rows(named=True)}
     for metric in ("transfer_efficiency", "serialization_efficiency"):
         assert tree[metric]["value"] is None

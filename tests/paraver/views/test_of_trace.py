@@ -1,6 +1,7 @@
 """Views of a trace, from its translation and from the command."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.errors import OutputError, OutputExists, UsageError
 from nsys2prv.paraver.trace_reader import Trace
 from nsys2prv.paraver.views.of_trace import content_of, list_views, render_views
-from nsys2prv.paraver.views.render import RenderedView, ViewRenderer
+from nsys2prv.paraver.views.render import ViewRenderer
 from nsys2prv.paraver.views.view_table import GROUPS, read_view_table
 from nsys2prv.sources.cuda.memory_operations import MEMSET_VALUE
 from nsys2prv.trace.translate import translate
@@ -23,14 +24,28 @@ from nsys2prv.vocabulary import event_types
 TABLE = read_view_table()
 
 
-@pytest.fixture
-def report(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder = ReportBuilder(host="node01")
     builder.kernel("gemm", 1000, 2000, launch=(100, 200))
     builder.nvtx_range("outer", 50, 3000)
     builder.metric("Tensor Active", 500, 10)
     builder.metric("Tensor Active", 1500, 30)
-    return builder.gpu().write(tmp_path / "report.sqlite")
+    return builder.gpu().write(tmp_path_factory.mktemp("views") / "report.sqlite")
+
+
+@pytest.fixture(scope="module")
+def once(report: Path) -> Path:
+    """The trace of the report, with its views."""
+    return translate([report], report.with_name("out")).prv
+
+
+@pytest.fixture
+def prv(once: Path, tmp_path: Path) -> Path:
+    """The same in a folder of the test, without views."""
+    for suffix in (".prv", ".pcf", ".row", ".json"):
+        shutil.copy(once.with_suffix(suffix), tmp_path)
+    return tmp_path / once.name
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -74,23 +89,7 @@ def test_a_file_with_the_name_of_the_folder_is_an_error(report: Path, tmp_path: 
     assert (tmp_path / "out.cfgs").read_text() == "mine"
 
 
-def test_views_of_a_failed_translation_leave_a_former_folder_as_it_was(
-    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translate([report], tmp_path / "out")
-    before = tree(tmp_path)
-
-    def broken(*_: object) -> list[RenderedView]:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("nsys2prv.paraver.views.folder.write_views", broken)
-    with pytest.raises(OutputError):
-        translate([report], tmp_path / "out", TranslateOptions(force=True))
-    assert tree(tmp_path) == before
-
-
-def test_only_renders_the_named_views_and_refuses_unknown_names(report: Path, tmp_path: Path) -> None:
-    prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
+def test_only_renders_the_named_views_and_refuses_unknown_names(prv: Path) -> None:
     _, by_group = render_views(prv, only=["gpu-metrics"])
     _, by_name = render_views(prv, only=["useful_time", "1-gpu-kernels/kernels"])
 
@@ -100,8 +99,7 @@ def test_only_renders_the_named_views_and_refuses_unknown_names(report: Path, tm
         render_views(prv, only=["useless_time"])
 
 
-def test_what_is_in_a_folder_that_is_not_one_of_views_is_kept(report: Path, tmp_path: Path) -> None:
-    prv = translate([report], tmp_path / "out", TranslateOptions(no_views=True)).prv
+def test_what_is_in_a_folder_that_is_not_one_of_views_is_kept(prv: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "notes.txt").write_text("keep")
@@ -123,9 +121,8 @@ def test_a_trace_without_labels_and_names_has_views_too(tmp_path: Path) -> None:
 
 
 def test_views_are_chosen_without_reading_a_trace_that_is_the_one_of_its_summary(
-    report: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prv = translate([report], tmp_path / "out").prv
     (tmp_path / "out.json").rename(tmp_path / "kept.json")
     expected = content_of(prv)
     (tmp_path / "kept.json").rename(tmp_path / "out.json")
@@ -150,11 +147,10 @@ def test_views_are_chosen_without_reading_a_trace_that_is_the_one_of_its_summary
     ids=str,
 )  # fmt: skip
 def test_a_summary_that_is_damaged_or_of_another_trace_is_not_used_for_views(
-    change: str | list[list[int]], report: Path, tmp_path: Path
+    change: str | list[list[int]], prv: Path, tmp_path: Path
 ) -> None:
-    summary = translate([report], tmp_path / "out")
-    content = {**summary.content, "trace": {**summary.content["trace"]}}
-    expected = content_of(summary.prv)
+    content = json.loads((tmp_path / "out.json").read_text())
+    expected = content_of(prv)
     if isinstance(change, list):
         content["trace"]["rows_of_types"] = [{"types": [event_types.KERNEL.number], "rows": change}]
     else:
@@ -162,15 +158,13 @@ def test_a_summary_that_is_damaged_or_of_another_trace_is_not_used_for_views(
     is_text = isinstance(change, str) and ("{" in change or len(change) < 3)
     (tmp_path / "out.json").write_text(str(change) if is_text else json.dumps(content))
 
-    assert content_of(summary.prv) == expected
+    assert content_of(prv) == expected
 
 
-def test_the_list_has_all_views_or_those_that_fit_a_trace(report: Path, tmp_path: Path) -> None:
-    prv = translate([report], tmp_path / "out").prv
-
+def test_the_list_has_all_views_or_those_that_fit_a_trace(once: Path) -> None:
     assert [one["name"] for one in list_views(None)] == [view.path for view in TABLE.views]
-    fitting = [one["name"] for one in list_views(prv)]
-    assert fitting == [view.path for view in ViewRenderer(content_of(prv)).fitting()]
+    fitting = [one["name"] for one in list_views(once)]
+    assert fitting == [view.path for view in ViewRenderer(content_of(once)).fitting()]
     assert len(fitting) < len(TABLE.views)
 
 
@@ -194,7 +188,7 @@ def test_the_command_renders_lists_and_reports_errors(report: Path, tmp_path: Pa
 
 
 def test_rows_of_types_are_the_same_from_the_translation_and_from_the_records(tmp_path: Path) -> None:
-    cluster = Cluster(nodes=1, gpus_per_node=2, iterations=1, layers=1, gpu_metrics_hz=500)
+    cluster = Cluster(nodes=1, gpus_per_node=2, iterations=1, layers=1, gpu_metrics_hz=50)
     prv = translate(write_reports(tmp_path / "reports", cluster), tmp_path / "out", TranslateOptions(critical_path=True)).prv
     from_translation = content_of(prv)
     (tmp_path / "out.json").unlink()

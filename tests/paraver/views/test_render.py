@@ -287,16 +287,11 @@ def test_lengths_of_time_are_powers_of_ten(tmp_path: Path) -> None:
 def test_tables_with_long_names_of_columns_open_as_an_overview(kernels: dict[int, str], zoom: str, tmp_path: Path) -> None:
     types = {**TYPES, event_types.KERNEL: ("CUDA kernel", {0: "End", **kernels})}
     named, numbered = ["kernel_time", "kernel_average", "kernel_count", "metric_per_kernel"], ["useful_time", "gaps_by_length"]
-    views = render_and_parse(ViewRenderer(content(types, ONE_GPU)), tmp_path, [*named, *numbered])
+    distributions = ["kernel_durations", "metric_per_kernel_spread"]
+    views = render_and_parse(ViewRenderer(content(types, ONE_GPU)), tmp_path, [*named, *numbered, *distributions])
 
     zooms = {Path(path).stem.partition("-")[0]: cfg.histogram["Analyzer2D.Zoom:"] for path, cfg in views.items()}
-    assert zooms == dict.fromkeys(named, zoom) | dict.fromkeys(numbered, "Disabled")
-
-
-def test_distributions_open_as_an_overview(tmp_path: Path) -> None:
-    views = render_and_parse(ViewRenderer(content(TYPES, ONE_GPU)), tmp_path, ["kernel_durations", "metric_per_kernel_spread"])
-
-    assert [cfg.histogram["Analyzer2D.Zoom:"] for cfg in views.values()] == ["Enabled", "Enabled"]
+    assert zooms == dict.fromkeys(named, zoom) | dict.fromkeys(numbered, "Disabled") | dict.fromkeys(distributions, "Enabled")
 
 
 HOSTILE = [
