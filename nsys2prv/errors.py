@@ -141,11 +141,11 @@ class OutputError(_OfPath, Nsys2prvError):
     exit_code = 5
 
     @classmethod
-    def not_writable(cls, path: str | Path, why: str, place: str = "another place") -> OutputError:
+    def not_writable(cls, path: str | Path, why: str | BaseException, place: str = "another place") -> OutputError:
         return cls(path, f"can't be written ({_one_line(why)})", f"give {place}")
 
     @classmethod
-    def of_intermediate_files(cls, path: str | Path, why: str) -> OutputError:
+    def of_intermediate_files(cls, path: str | Path, why: str | BaseException) -> OutputError:
         return cls(path, f"intermediate files can't be written or read ({_one_line(why)})", "put them elsewhere with --scratch")
 
 
@@ -356,5 +356,6 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:300]
+def _one_line(why: str | BaseException) -> str:
+    """A reason, or what an error of the system or a library says, on one line."""
+    return " ".join((getattr(why, "strerror", None) or str(why)).split())[:300]

@@ -30,7 +30,7 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 # Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
 CEILINGS = {
     "vocabulary": (1_674, 12),
-    "execution": (1_546, 8),
+    "execution": (1_500, 8),
     "exports": (2_685, 12),
     "sources": (6_190, 40),
     "timeline": (2_654, 10),
@@ -40,7 +40,7 @@ CEILINGS = {
     "paraver": (3_804, 17),
     "efficiency": (16_914, 69),
     "demo": (1_738, 9),
-    "cli": (759, 5),
+    "cli": (758, 5),
     "api": (341, 2),
     "../tests": (31_959, 173),
 }

@@ -111,8 +111,7 @@ def _output_errors() -> Iterator[None]:
         # The reader has what it wanted. Not as an OSError, which Typer takes for its own.
         raise SystemExit(NOT_READ_EXIT_CODE) from error
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise OutputError.not_writable("standard output", why, "another one (files of results are complete)") from error
+        raise OutputError.not_writable("standard output", error, "another one (files of results are complete)") from error
 
 
 def prepare_output() -> None:

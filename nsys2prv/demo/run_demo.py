@@ -69,7 +69,7 @@ def run_demo(directory: Path, nodes: int = 2, gpus_per_node: int = 4) -> DemoRes
             names = {path.name: None for path in former or ()} | {path.name: path.name for path in (*reports, folder / TRUTH)}
             publish({staging: names})
     except OSError as error:
-        raise OutputError.not_writable(directory, error.strerror or str(error)) from error
+        raise OutputError.not_writable(directory, error) from error
     summary = translate(reports, directory / "demo", TranslateOptions(force=True, critical_path=True))
     measured = measure(reports, EfficiencyOptions(per_iteration=_ITERATION))
     page_path, json_path = directory / "demo.html", directory / "demo.efficiency.json"

@@ -39,7 +39,7 @@ class StoredRows(NamedTuple):
     path: Path
     offset: int
     length: int
-    rows: int
+    height: int
 
     def load(self, columns: Sequence[int] | None = None) -> pl.DataFrame:
         """Columns, by their places (at least one; None: all), in their order and in the types in which they are stored."""
@@ -73,11 +73,10 @@ def in_types(rows: pl.DataFrame, schema: Mapping[str, Any]) -> pl.DataFrame:
 
 
 class _Batch(NamedTuple):
-    """Rows in the order of the first sort column, in memory or in a file: how many, first and last value of that column, and
-    largest value of the `until` column."""
+    """Rows in the order of the first sort column, in memory or in a file: first and last value of that column, and the largest
+    of the `until` column."""
 
     rows: pl.DataFrame | StoredRows
-    length: int
     first: int
     last: int
     until: int
@@ -148,11 +147,12 @@ class ExternalSort:
         """An ExternalSort for a piece of work on another thread, or in another process; `absorb` it when it is done."""
         return ExternalSort(self._by, self._folder, self._until)
 
-    def spill(self) -> None:
-        """Write what is still in memory."""
+    def spill(self, *, to_disk: bool = True) -> None:
+        """Make a run of the rows that were added since the last one."""
         if self._pending:
             # Windows are sorted by all columns; a run need only be in the order of the first.
-            self._runs.append(self._stored([rows_in_order(pl.concat(self._pending), self.column)]))
+            rows = rows_in_order(pl.concat(self._pending), self.column)
+            self._runs.append(self._stored([rows]) if to_disk else [self._batch(rows, rows)])
             self._pending = []
 
     def absorb(self, part: ExternalSort) -> None:
@@ -189,12 +189,8 @@ class ExternalSort:
 
     def finish(self) -> None:
         """End adding: hardly any rows stay in memory."""
-        if self._runs or sum(frame.height for frame in self._pending) > memory.scaled(_KEPT_ROWS):
-            self.spill()
-        if self._pending:
-            rows = rows_in_order(pl.concat(self._pending), self.column)
-            self._runs.append([self._batch(rows, rows)])
-            self._pending = []
+        pending = sum(frame.height for frame in self._pending)
+        self.spill(to_disk=bool(self._runs) or pending > memory.scaled(_KEPT_ROWS))
         while len(self._runs) > _MOST_RUNS:
             # Neighbours, so that equal rows keep their order.
             groups = [self._runs[first : first + _JOINED_RUNS] for first in range(0, len(self._runs), _JOINED_RUNS)]
@@ -202,7 +198,7 @@ class ExternalSort:
 
     def most_rows(self, window: Window) -> int:
         """How many rows of a window `load` reads at most, after `finish`."""
-        return sum(batch.length for batch in itertools.chain.from_iterable(self._runs) if window.meets(batch))
+        return sum(batch.rows.height for batch in itertools.chain.from_iterable(self._runs) if window.meets(batch))
 
     def load(self, window: Window, until: int | None = None) -> list[pl.DataFrame]:
         """Rows of a window, as frames that are each sorted by the first sort column; of rows that are equal in it, those that
@@ -244,7 +240,7 @@ class ExternalSort:
 
     def _batch(self, rows: pl.DataFrame, place: pl.DataFrame | StoredRows) -> _Batch:
         values, untils = (rows[name].to_numpy() for name in (self.column, self._until))
-        return _Batch(place, len(values), int(values[0]), int(values[-1]), int(untils.max()))
+        return _Batch(place, int(values[0]), int(values[-1]), int(untils.max()))
 
 
 def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1) -> list[Window]:
@@ -253,14 +249,13 @@ def plan_windows(collections: Sequence[tuple[ExternalSort, int]], times: int = 1
     for collection, _ in collections:
         collection.finish()
     batches = sorted(
-        (batch.first, batch.length * weight) for collection, weight in collections for run in collection._runs for batch in run
+        (batch.first, batch.rows.height * weight) for stored, weight in collections for run in stored._runs for batch in run
     )
-    edges: list[int] = []
-    most = memory.scaled(WINDOW_ROWS * times)
-    rows = 0
+    edges = [first for first, _ in batches[:1]]
+    rows, most = 0, memory.scaled(WINDOW_ROWS * times)
     for first, count in batches:
-        if rows >= most and (not edges or first > edges[-1]) and first > batches[0][0]:
+        if rows >= most and first > edges[-1]:
             edges.append(first)
             rows = 0
         rows += count
-    return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges, None])] if batches else []
+    return [Window(begin, end) for begin, end in itertools.pairwise([None, *edges[1:], None])] if batches else []

@@ -34,18 +34,16 @@ _FIXED_BYTES = 200_000_000
 """What a process takes whatever the sizes are: libraries, and what is held of a report as a whole."""
 _LOADED_BYTES = 100_000_000
 """What a process takes when all libraries are loaded."""
-LEAST_ADDRESS_SPACE = 1 << 31
-"""Bytes that a process may map at least. Libraries map more than they use, for a small report 1.6 GB; with less, some end the
-process, or wait forever, where they get no memory for a thread."""
-_LEAST_OPEN_FILES = 16
-"""Files that a process may have open at least: with less, libraries print where they failed."""
-_in_force: list[int] = []
+LEAST_ADDRESS_SPACE, _LEAST_OPEN_FILES = 1 << 31, 16
+"""Bytes that a process may map, and files that it may have open, at least. Libraries map more than they use, for a small report
+1.6 GB; with less, some end the process, print where they failed, or wait forever where they get no memory for a thread."""
+in_force: list[int] = []
 """Bytes that this process may take, of all work that goes on in it; the least counts."""
 
 
 def share() -> float:
     """Share of the usual sizes of pieces."""
-    most = min(_in_force, default=USUAL_BYTES)
+    most = min(in_force, default=USUAL_BYTES)
     return min((most - _FIXED_BYTES) / (USUAL_BYTES - _FIXED_BYTES), _LARGEST_SHARE)
 
 
@@ -57,16 +55,11 @@ def scaled(size: int) -> int:
 @contextlib.contextmanager
 def limited(most: int) -> Iterator[None]:
     """Bytes that this process may take inside the block."""
-    _in_force.append(most)
+    in_force.append(most)
     try:
         yield
     finally:
-        _in_force.remove(most)
-
-
-def limit_process(most: int) -> None:
-    """Bytes that this process may take from now on."""
-    _in_force.append(most)
+        in_force.remove(most)
 
 
 def bytes_of_process(cap: int | None, workers: int) -> int:
@@ -166,20 +159,19 @@ def check_limits() -> None:
         raise LittleAddressSpace(least, LEAST_ADDRESS_SPACE)
 
 
-def resource_error_in(error: BaseException) -> NoResources | None:
+def resource_error_in(error: BaseException | None) -> NoResources | None:
     """What the system refused, when that is the reason of an error; None when it is another."""
-    reason: BaseException | None = error
     seen: set[int] = set()
     # An error can be a reason of itself.
-    while reason is not None and id(reason) not in seen:
-        seen.add(id(reason))
-        if isinstance(reason, NoResources):
-            return reason
-        text = f"{type(reason).__name__}: {reason}".lower()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, NoResources):
+            return error
+        text = f"{type(error).__name__}: {error}".lower()
         if any(int(size) > _MOST_BYTES for size in _BYTES_ASKED_FOR.findall(text)):
             return None
         refused = next((what for what, texts in _REFUSED.items() if re.search(texts, text)), None)
         if refused is not None:
             return NoResources(refused)
-        reason = reason.__cause__ or reason.__context__
+        error = error.__cause__ or error.__context__
     return None

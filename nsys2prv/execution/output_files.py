@@ -36,14 +36,6 @@ _SECONDS_TO_WAIT = 60.0
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-# -- temporary folders --------------------------------------------------------------------------------------------------
-
-
-def _missing_folders(folder: Path) -> list[Path]:
-    """A folder and those above it that are not there, the outermost first."""
-    return list(itertools.takewhile(lambda parent: not parent.is_dir(), (folder, *folder.parents)))[::-1]
-
-
 def make_folder(folder: Path) -> None:
     """Make a folder for intermediate files, with its parents, that only the user can enter.
 
@@ -52,11 +44,11 @@ def make_folder(folder: Path) -> None:
     FileNotFoundError
         When the temporary folder that it is in was removed: the process that made it ends, or has ended.
     """
-    missing = _missing_folders(folder)
-    if any(parent.name.startswith(PREFIX) for parent in missing):
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
-    for parent in missing:
-        parent.mkdir(0o700, exist_ok=True)
+    if not folder.is_dir():
+        if folder.name.startswith(PREFIX):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder))
+        make_folder(folder.parent)
+        folder.mkdir(0o700, exist_ok=True)
 
 
 @contextlib.contextmanager
@@ -70,10 +62,9 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
     with_parents
         Make the other folder, and those above it, where they are missing. They are removed when they are empty at the end.
     """
-    missing = _missing_folders(parent) if with_parents else []
+    missing = itertools.takewhile(lambda folder: with_parents and not folder.is_dir(), (parent, *parent.parents))
     prefix = f"{PREFIX}{hashlib.sha256(os.fsencode(purpose)).hexdigest()[:12]}."
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(cleaned_up(partial(_remove_empty, missing)))
+    with cleaned_up(partial(_remove_empty, tuple(missing))), contextlib.ExitStack() as stack:
         if with_parents:
             parent.mkdir(parents=True, exist_ok=True)
         with signals_held():
@@ -82,7 +73,11 @@ def temporary_folder(parent: Path, purpose: str, *, with_parents: bool = False) 
             while lock is None:
                 # Reports may be confidential, and what workers exchange is executed: it is the user's alone.
                 folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-                lock = _locked(folder)
+                try:
+                    lock = _locked(folder)
+                except OSError:
+                    folder.rmdir()
+                    raise
             stack.enter_context(cleaned_up(partial(_remove, folder, lock)))
         for abandoned in set(parent.glob(f"{prefix}*")) - {folder}:
             _remove_abandoned(abandoned)
@@ -95,9 +90,6 @@ def _locked(folder: Path) -> int | None:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except FileNotFoundError:
         return None
-    except OSError:
-        folder.rmdir()
-        raise
     if _has_locked(lock) and (folder / _LOCK).exists():
         return lock
     os.close(lock)
@@ -136,7 +128,7 @@ def remove_file(path: Path) -> None:
 
 
 def _remove_empty(folders: Sequence[Path]) -> None:
-    for folder in reversed(folders):
+    for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
 
@@ -189,8 +181,7 @@ def output_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise resource_error_in(error) or OutputError.not_writable(path, why) from error
+        raise resource_error_in(error) or OutputError.not_writable(path, error) from error
 
 
 @contextlib.contextmanager
@@ -219,9 +210,8 @@ def disk_errors(path: Path, *, has_output: bool = False, named: Path | None = No
             raise
         if numbers - {errno.EIO}:
             raise DiskFull(path, has_output=has_output) from error
-        why = getattr(error, "strerror", None) or str(error)
-        failed = OutputError.not_writable(path, why) if has_output else OutputError.of_intermediate_files(path, why)
-        raise refused or failed from error
+        failed = OutputError.not_writable if has_output else OutputError.of_intermediate_files
+        raise refused or failed(path, error) from error
 
 
 # -- names of outputs ---------------------------------------------------------------------------------------------------
@@ -254,7 +244,7 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
         for folder, names in staged.items()
         for name, path in names.items()
     ]
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as undo:
         for parent in sorted({folder.parent for folder in staged}):
             stack.enter_context(_alone_in(parent))
         stack.enter_context(signals_held())
@@ -263,16 +253,16 @@ def publish(staged: Mapping[Path, Mapping[str, str | None]], *, replace: bool = 
         moves = [(name, former, name) for _, name, former in leaving if os.path.lexists(name)]
         if moves and not replace:
             raise OutputExists(moves[-1][0])
-        moves += [(source, name, name) for source, name, _ in paths if source is not None]
         for source, name, _ in paths:
-            if source is not None and name.is_dir() and not name.is_symlink() and not source.is_dir():
-                raise OutputError.not_writable(name, "there is a folder of this name")
-        with contextlib.ExitStack() as undo:
-            for current, new, name in moves:
-                with output_errors(name):
-                    os.replace(current, new)
-                undo.callback(os.replace, new, current)
-            undo.pop_all()
+            if source is not None:
+                if name.is_dir() and not name.is_symlink() and not source.is_dir():
+                    raise OutputError.not_writable(name, "there is a folder of this name")
+                moves.append((source, name, name))
+        for current, new, name in moves:
+            with output_errors(name):
+                os.replace(current, new)
+            undo.callback(os.replace, new, current)
+        undo.pop_all()
         published.set()
 
 
@@ -299,8 +289,6 @@ def _has_locked(number: int) -> bool:
     write the same output twice at once."""
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
     return True

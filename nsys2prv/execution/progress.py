@@ -6,7 +6,6 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 from nsys2prv.vocabulary.printable import printable
 
@@ -63,13 +62,12 @@ def progress_bar(what: str, unit: str = "", total: float | None = None, *, shown
     # Loaded where it is shown.
     from tqdm import tqdm
 
-    form: dict[str, Any] = {"desc": what, "unit": unit, "unit_scale": True, "leave": False, "delay": _DELAY}
-    form |= {} if unit else {"bar_format": "{desc}: {elapsed}"}
+    form = {"desc": what, "unit": unit, "unit_scale": True, "leave": False, "bar_format": None if unit else "{desc}: {elapsed}"}
     ended = threading.Event()
 
     def show() -> None:
         # A terminal may go away meanwhile: the work goes on without it.
-        with contextlib.suppress(OSError, ValueError), tqdm(file=screen, **form) as drawn:
+        with contextlib.suppress(OSError, ValueError), tqdm(file=screen, delay=_DELAY, **form) as drawn:
             while not ended.wait(_DELAY):
                 drawn.total, drawn.n = bar.total, bar.count
                 drawn.refresh()

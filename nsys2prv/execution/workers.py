@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from nsys2prv.errors import NoResources, NotPrivate, UsageError, WorkerDied
 from nsys2prv.execution import memory
@@ -29,10 +29,6 @@ from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.process import ENDING_SIGNALS, clean_up, cleaned_up, in_order, signals_held
 from nsys2prv.execution.progress import say
 from nsys2prv.vocabulary.version import __version__
-
-if TYPE_CHECKING:
-    # Most commands start no processes.
-    from multiprocessing.connection import Connection
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -45,6 +41,7 @@ _LOOKS_AT_STOPPED = 40
 """Looks (one each second) at a stopped worker until it counts as dead. While all are stopped, nobody looks."""
 _SECONDS_BETWEEN_LOOKS, _SECONDS_TO_ANSWER, _SECONDS_TO_COME = 15.0, 30.0, 120.0
 """Of a cluster: how often it is asked whether it is there, how long it may take to answer, and its first worker to connect."""
+_NO_SCHEDULER = "or the scheduler of the Dask cluster does not answer"
 
 
 class Workers:
@@ -112,10 +109,8 @@ class Workers:
     def shares(self, sizes: Sequence[int], least: int, largest: float = math.inf) -> list[int]:
         """Into how many shares each item is divided: one, unless it is larger than a group (`groups`) need be. No share is
         smaller than `least`."""
-        if self.is_here:
-            return [1] * len(sizes)
         enough = max(self._enough(sizes, largest), 1)
-        return [max(min(math.ceil(size / enough), size // least), 1) for size in sizes]
+        return [1 if self.is_here else max(min(math.ceil(size / enough), size // least), 1) for size in sizes]
 
     def _enough(self, sizes: Sequence[int], largest: float) -> float:
         """Size of a group to which nothing need be added."""
@@ -153,42 +148,38 @@ def workers(count: int = 0, scheduler: str = "", cap: int | None = None, folders
             yield pool
 
 
-# -- workers on this machine --------------------------------------------------------------------------------------------
-
-
 class LocalWorkers(Workers):
     """Some processes on this machine. They leave at the end of a pipe, which comes also when this process is killed."""
 
     is_here = False
 
     def __init__(self, count: int, most_bytes: int = memory.USUAL_BYTES) -> None:
+        # Most commands start no processes.
         import multiprocessing
 
         self.count = count
-        self._leave, self._until_leave = multiprocessing.Pipe(duplex=False)
+        # Polars threads do not survive a fork.
+        self._context = multiprocessing.get_context("spawn")
+        self._leave, self._until_leave = self._context.Pipe(duplex=False)
         self._processes: set[multiprocessing.process.BaseProcess] = set()
         self._refused: NoResources | None = None
         self._excepthook, threading.excepthook = threading.excepthook, self._note_end_of_thread
         # Most threads are those of polars: all workers together have one per core.
-        threads = max((os.cpu_count() or 1) // count, 1)
-        # Polars threads do not survive a fork.
-        context, arguments = multiprocessing.get_context("spawn"), (threads, most_bytes, self._leave)
+        arguments = max((os.cpu_count() or 1) // count, 1), most_bytes, self._leave
         # It starts what counts semaphores, which ends when all others have ended.
         with signals_held(ENDING_SIGNALS):
-            self._pool = concurrent.futures.ProcessPoolExecutor(count, context, initializer=_start_worker, initargs=arguments)
+            self._pool = concurrent.futures.ProcessPoolExecutor(count, self._context, _start_worker, arguments)
 
     def submit(self, function: Callable[[S], T], argument: S) -> concurrent.futures.Future[T]:
-        import multiprocessing
-
         # It may start processes: who acts on a signal has to know of them.
         with signals_held(ENDING_SIGNALS):
-            before = multiprocessing.active_children()
+            before = self._context.active_children()
             try:
                 return self._pool.submit(function, argument)
             except (OSError, RuntimeError) as error:
                 raise memory.resource_error_in(error) or WorkerDied() from error
             finally:
-                self._processes |= set(multiprocessing.active_children()).difference(before)
+                self._processes |= set(self._context.active_children()).difference(before)
 
     def gather(self, future: concurrent.futures.Future[T]) -> T:
         looks = 0
@@ -205,8 +196,7 @@ class LocalWorkers(Workers):
 
     def _note_end_of_thread(self, arguments: threading.ExceptHookArgs) -> None:
         """A thread of the executor that gets no further thread ends, and with it all work."""
-        if arguments.exc_value is not None:
-            self._refused = memory.resource_error_in(arguments.exc_value)
+        self._refused = memory.resource_error_in(arguments.exc_value)
         if self._refused is None:
             self._excepthook(arguments)
 
@@ -219,8 +209,7 @@ class LocalWorkers(Workers):
         until = time.monotonic() + _SECONDS_TO_LEAVE
         for process in self._processes:
             process.join(max(until - time.monotonic(), 0.0))
-            if process.is_alive():
-                process.kill()
+            process.kill()
         # A signal that came meanwhile would wait for its lock.
         with signals_held():
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -234,8 +223,8 @@ def _is_stopped(process: int | None) -> bool:
     return False
 
 
-def _start_worker(threads: int, most_bytes: int, leave: Connection) -> None:
-    memory.limit_process(most_bytes)
+def _start_worker(threads: int, most_bytes: int, leave: Any) -> None:
+    memory.in_force.append(most_bytes)
     # Before polars is imported: it counts cores when it is loaded.
     os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
     # They reach the first process too, which ends its workers; held while this one was started.
@@ -245,15 +234,12 @@ def _start_worker(threads: int, most_bytes: int, leave: Connection) -> None:
     threading.Thread(target=_leave, args=(leave,), daemon=True).start()
 
 
-def _leave(leave: Connection) -> NoReturn:
+def _leave(leave: Any) -> NoReturn:
     """End a worker when the first process has ended, or closes its end of the pipe."""
     with contextlib.suppress(OSError):
         leave.poll(None)
     clean_up()
     os._exit(1)
-
-
-# -- a cluster ----------------------------------------------------------------------------------------------------------
 
 
 class DaskCluster(Workers):
@@ -264,14 +250,12 @@ class DaskCluster(Workers):
     def __init__(self, client: Any, folders: Collection[Path] = ()) -> None:
         self._client = client
         self.count = max(sum(_within(_SECONDS_TO_ANSWER, client.nthreads).values()), 1)
-        for folder in folders:
-            for worker, (is_there, host) in _within(_SECONDS_TO_ANSWER, client.run, _look_for, folder).items():
-                if not is_there:
-                    raise UsageError(
-                        f"the worker {worker} of the Dask cluster, on {host}, can't write to {folder}: reports, the output, "
-                        f"and the folder of --scratch must be on a file system that all workers share, and the workers must be "
-                        f"yours"
-                    )
+        for worker, (host, missing) in _within(_SECONDS_TO_ANSWER, client.run, _look_for, tuple(folders)).items():
+            if missing:
+                raise UsageError(
+                    f"the worker {worker} of the Dask cluster, on {host}, can't write to {missing[0]}: reports, the output, "
+                    "and the folder of --scratch must be on a file system that all workers share, and the workers must be yours"
+                )
 
     def submit(self, function: Callable[[S], T], argument: S) -> Any:
         # Not pure: the result depends on files, so it must not be looked up by its arguments.
@@ -308,9 +292,6 @@ class DaskCluster(Workers):
         """Disconnect from the cluster, which keeps running: what it still works on finds no folders any more."""
         with contextlib.suppress(Exception):
             _within(2 * _SECONDS_TO_LEAVE, self._client.close, timeout=_SECONDS_TO_LEAVE)
-
-
-_NO_SCHEDULER = "or the scheduler of the Dask cluster does not answer"
 
 
 def _within(seconds: float, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -377,15 +358,13 @@ def _address_in(file: str) -> str:
     )
 
 
-def _look_for(folder: Path) -> tuple[bool, str]:
-    return os.access(folder, os.R_OK | os.W_OK | os.X_OK), socket.gethostname()
+def _look_for(folders: Collection[Path]) -> tuple[str, list[Path]]:
+    """The host of a worker, and folders that it can't use."""
+    return socket.gethostname(), [folder for folder in folders if not os.access(folder, os.R_OK | os.W_OK | os.X_OK)]
 
 
 def _version() -> str:
     return __version__
-
-
-# -- what pieces of work share ------------------------------------------------------------------------------------------
 
 
 class Shared(Generic[T]):
@@ -411,7 +390,6 @@ class Shared(Generic[T]):
                 pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
 
     def __reduce__(self) -> tuple[object, ...]:
-        assert self._path is not None, "it has no file for other processes"
         return _shared_at, (self._path,)
 
 

@@ -201,7 +201,7 @@ def store_columns(needed: Mapping[StoredTables, Needed], folder: Path, update: C
 
 
 def _rows_of(parts: Sequence[_Part]) -> int:
-    return sum(batch.rows for part in parts for batch in part.batches or ())
+    return sum(batch.height for part in parts for batch in part.batches or ())
 
 
 def _is_inside(part: Stretch | None, stretch: Stretch | None) -> bool:

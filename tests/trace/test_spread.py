@@ -314,7 +314,7 @@ def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
 def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
     dask: Any, monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(execution, "_look_for", lambda folder: (False, "node07"))
+    monkeypatch.setattr(execution, "_look_for", lambda folders: ("node07", folders))
     how = EfficiencyOptions(scheduler=dask.scheduler_address, scratch=tmp_path)
     with pytest.raises(UsageError, match=r"node07, can't write to .*--scratch"):
         measuring.measure([reports], how)
