@@ -171,7 +171,7 @@ def wait_for_driver(parts: GraphParts) -> None:
     """Calls of CUDA that could begin their work only when another thread of the process left the driver: some calls that wait
     for a device, such as copies, let nobody else in meanwhile."""
     points = parts.points
-    calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label])
+    calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label[points.devices :]]) + points.devices
     begin, until = points.times(calls)
     is_long = until - begin >= _LONG_CALL
     calls, begin, until = calls[is_long], begin[is_long], until[is_long]
