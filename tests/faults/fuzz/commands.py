@@ -183,16 +183,16 @@ def _become(arguments: tuple[str, ...], surroundings: _Surroundings) -> None:
     for name, value in surroundings.environment.items():
         os.environ.pop(name, None) if value is None else os.environ.update({name: value})
     os.chdir(surroundings.folder)
-    for name, limit in surroundings.limits.items():
-        resource.setrlimit(getattr(resource, name), (limit, limit))
-    if surroundings.without_rights:
-        _drop_rights()
-    # As Python sets them when it starts.
+    # As Python sets them when it starts, for which it needs no further file.
     encoding = surroundings.environment.get("PYTHONIOENCODING", "utf-8")
     sys.stdout, sys.stderr = (
         os.fdopen(number, "w", encoding=encoding, errors=how) if surroundings.streams[number] else None  # type: ignore[misc]
         for number, how in ((1, "strict"), (2, "backslashreplace"))
     )
+    for name, limit in surroundings.limits.items():
+        resource.setrlimit(getattr(resource, name), (limit, limit))
+    if surroundings.without_rights:
+        _drop_rights()
     sys.argv = ["nsys2prv", *arguments]
     try:
         main()
