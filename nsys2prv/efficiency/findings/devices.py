@@ -372,9 +372,7 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
 
 class FullPrecision(_KernelRule, kind="full-precision"):
     tensor_part = Threshold(
-        "least part of the time of all these kernels in TF32 or half precision",
-        0.05,
-        "else the program does not mean to use it",
+        "least part of the time of all these kernels in TF32 or half precision", 0.05, "else the program does not use it"
     )
     least = Threshold.least_share(0.05, "less is not worth another precision")
 
