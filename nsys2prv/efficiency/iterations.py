@@ -95,7 +95,8 @@ def _by_ranges(
     """Iterations (_SCHEMA) by ranges, from the first work that is launched in a range to that of the next one, and how they
     were found; None: no ranges repeat."""
     rows, text = run.events.rows, pl.col("text")
-    digits = text.str.extract(r"(\d{1,18})\D*$").cast(pl.Int64)
+    # Not \d, which other scripts have, too.
+    digits = text.str.extract(r"([0-9]{1,18})[^0-9]*$").cast(pl.Int64)
     names = range_texts(run.events).select("number", "value", "text", digits=digits)
     if requested is None:
         names = names.with_columns(text.str.replace_all(r"[0-9]+", "#"))

@@ -280,3 +280,9 @@ def test_numbers_in_the_texts_of_ranges_are_those_of_iterations(tmp_path: Path) 
     ranks = [trained(rank, EVERY_MS, names=[f"batch {12 * rank + number}" for number in range(12)]) for rank in range(2)]
     result = found(ranks, tmp_path)
     assert numbers(result, 0) == numbers(result, 1) == list(range(12))
+
+
+def test_digits_of_other_scripts_are_no_numbers(tmp_path: Path) -> None:
+    """Python and regular expressions have them, Polars reads none."""
+    result = found([trained(0, EVERY_MS, names=["epoch \u0f21"] * 12)], tmp_path)
+    assert result.iterations["number"].to_list() == list(range(12))
