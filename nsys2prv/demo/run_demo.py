@@ -34,12 +34,11 @@ class DemoResult:
 
     def as_text(self) -> str:
         """What was made and what came out, for a terminal, with how to open it."""
-        prv, folder = self.summary.prv, self.reports[0].parent
-        made = f"{len(self.reports)} simulated reports: {folder}"
-        to_open = [f"to open: wxparaver {prv}, and {self.page} in a browser"] if self.check.valid else []
+        prv, made = self.summary.prv, f"{len(self.reports)} simulated reports: {self.reports[0].parent}"
         efficiency = f"efficiency: {self.page}, as JSON in {self.json}"
-        parts = (printable_lines([made]), self.summary.as_text(), printable_lines([efficiency]))
-        return "\n".join([*parts, self.check.as_text(prv), printable_lines(to_open)]).rstrip()
+        to_open = [f"to open: wxparaver {prv}, and {self.page} in a browser"] if self.check.valid else []
+        summary, check = self.summary.as_text().split("\n"), self.check.as_text(prv).split("\n")
+        return printable_lines([made, *summary, efficiency, *check, *to_open])
 
 
 def cluster_of_demo(nodes: int = 2, gpus_per_node: int = 4) -> Cluster:

@@ -382,14 +382,14 @@ class Shared(Generic[T]):
     """
 
     def __init__(self, value: T, path: Path | None = None) -> None:
-        self.value = value
-        self._path = path
+        self.value, self._path = value, path
         if path is not None:
             make_folder(path.parent)
             with open(path, "xb", opener=functools.partial(os.open, mode=0o600)) as file:
                 pickle.dump(value, file, protocol=pickle.HIGHEST_PROTOCOL)
 
     def __reduce__(self) -> tuple[object, ...]:
+        assert self._path is not None, "it has no file for other processes"
         return _shared_at, (self._path,)
 
 

@@ -181,8 +181,7 @@ def wait_for_driver(parts: GraphParts) -> None:
     holders = long.filter("waits").select("task", pl.col("call", "row", "begin", "until").name.prefix("former_"))
     # Of calls inside of each other the innermost waits.
     has_inner = (pl.col("begin").shift(-1).over("row") < pl.col("until")).fill_null(value=False)
-    free = long.with_columns(has_inner=has_inner).filter(~pl.col("waits"), ~pl.col("has_inner"))
-    held = with_last(free, "until", holders, "former_until", "task").filter(
+    held = with_last(long.filter(~pl.col("waits") & ~has_inner), "until", holders, "former_until", "task").filter(
         pl.col("former_row") != pl.col("row"),
         pl.col("former_begin") <= pl.col("begin"),
         pl.col("former_until") > pl.max_horizontal("begin", pl.col("until") - _LONGEST_TURN),
