@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary import __version__
 
 if TYPE_CHECKING:
     from nsys2prv.api.runs import NsysRun, compare, open_run

@@ -29,7 +29,8 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 
 # Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
 CEILINGS = {
-    "vocabulary": (1_674, 12),
+    "errors.py": (361, 1),
+    "vocabulary": (1_538, 11),
     "execution": (1_500, 8),
     "exports": (2_685, 12),
     "sources": (6_190, 40),
@@ -124,8 +125,7 @@ def test_modules_do_not_import_each_other_in_circles() -> None:
 def test_no_package_is_larger_than_its_ceiling() -> None:
     sizes = {}
     for package in CEILINGS:
-        paths = list((PACKAGE / package).rglob("*.py"))
-        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
-        sizes[package] = lines, len(paths)
+        paths = list((PACKAGE / package).rglob("*.py")) or [PACKAGE / package]
+        sizes[package] = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths), len(paths)
 
     assert {name: size for name, size in sizes.items() if size[0] > CEILINGS[name][0] or size[1] > CEILINGS[name][1]} == {}

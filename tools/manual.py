@@ -13,7 +13,7 @@ from typing import Any
 # `python tools/manual.py` finds it beside this file; tests load it before.
 import tables
 
-from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary import __version__
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PAGE = CHECKOUT / "packaging" / "nsys2prv.1"

@@ -45,7 +45,6 @@ _TABLE = re.compile(r"(<!-- table (?P<name>[0-9a-z -]+) -->\n).*?(<!-- end -->)"
 _TAGS = {
     event_types.TAG_KERNEL_LAUNCH: "API call to the kernel or graph execution that it launches",
     event_types.TAG_MEMORY_LAUNCH: "API call to the copy or memset that it starts; the size is in bytes",
-    event_types.TAG_DEPENDENCY: "dependency (reserved, not written)",
     event_types.TAG_NCCL_MESSAGE: "`ncclSend` to `ncclRecv`; the size is in bytes",
     event_types.TAG_NCCL_NETWORK: "message of NCCL over the network, from its post to its completion; the size is in bytes",
     event_types.TAG_CRITICAL_PATH: "the critical path goes to another row (`--critical-path`)",

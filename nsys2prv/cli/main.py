@@ -17,7 +17,7 @@ from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_o
 from nsys2prv.errors import TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
 from nsys2prv.execution.process import clean_up, end_by_signals, published
-from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary import __version__
 
 _OBJECTS_BETWEEN_COLLECTIONS = 250_000
 LIBRARY_SETTINGS = {

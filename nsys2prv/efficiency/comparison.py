@@ -27,8 +27,8 @@ from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, wall_time_of_hos
 from nsys2prv.efficiency.window import WARM_UP
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.paths import check_are_reports
+from nsys2prv.vocabulary import __version__
 from nsys2prv.vocabulary.printable import as_utf8
-from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import listed, percent, short
 
 MOST_CHANGES = 200

@@ -34,8 +34,7 @@ from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.run.options import TimeRange
 from nsys2prv.run.session import seen_by_workers
-from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary import __version__, event_types
 from nsys2prv.vocabulary.wording import time
 
 _OF_PROGRAM = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES)

@@ -29,9 +29,9 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.run.session import seen_by_workers
+from nsys2prv.vocabulary import __version__
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.terminal import grid
-from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import short, time
 
 _MEASURED = Column.ns("measured_ns", "as measured")

@@ -28,7 +28,7 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import make_folder
 from nsys2prv.execution.process import ENDING_SIGNALS, clean_up, cleaned_up, in_order, signals_held
 from nsys2prv.execution.progress import say
-from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary import __version__
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -35,8 +35,8 @@ from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, TraceRecords
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import TraceFormat, pair_messages, write_trace
+from nsys2prv.vocabulary import __version__
 from nsys2prv.vocabulary.printable import printable_lines, safe_json
-from nsys2prv.vocabulary.version import __version__
 from nsys2prv.vocabulary.wording import known_to, ranks_of_run
 
 FORMAT = 1

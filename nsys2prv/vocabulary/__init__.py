@@ -1,1 +1,3 @@
-"""What a trace can contain: event types, values, states and message tags; names of MPI and NCCL; kernel families."""
+"""What a trace can contain (event types, values, states), names of calls, kernel families; and the version."""
+
+__version__ = "1.0.0"

@@ -53,52 +53,31 @@ def numbered(labels: Mapping[int, str]) -> dict[str, int]:
 class EventType(int):
     """One event type, or a series of them (per NVTX domain, per GPU metric, ...): its number in the trace, and its facts."""
 
-    # Label in the .pcf; of a series, a pattern with ``{}`` for the member's name. The number is that of the first member.
-    label: str
+    number: int  # the number alone; of a series, that of the first member
+    label: str  # in the .pcf; of a series, a pattern with ``{}`` for the member's name
     role: Role  # what its events are
-    values: ValueSet | None  # where labels of values come from; None for plain numbers
-    gradient: int  # colour gradient in the .pcf (Paraver's first column of an EVENT_TYPE line)
-    unit: str  # unit of plain numbers, for documentation
+    values: ValueSet | None = None  # where labels of values come from; None for plain numbers
+    gradient: int = 0  # colour gradient in the .pcf (Paraver's first column of an EVENT_TYPE line)
+    unit: str = ""  # unit of plain numbers, for documentation
     # step, members: of a series: distance between the numbers of two members, and how many fit before `overflow`
-    step: int
-    members: int
-    overflow: int  # of a series: number of member `members`, with a step of 1 from there
+    step: int = 0
+    members: int = 0
+    overflow: int = 0  # of a series: number of member `members`, with a step of 1 from there
     # Decimal places of plain numbers: the trace has them multiplied by 10 to the power of this, and Paraver divides.
-    precision: int
+    precision: int = 0
     # Of ranges that may overlap on one row: number of the first type beside it, for those that would cut others off. Of a
     # series: beside its first member, with `LANES_OF_A_MEMBER` numbers for each.
-    lanes: int
+    lanes: int = 0
     # Number in traces of versions that used one of Extrae's (0: none). `sources.registry.renumbered` recognises it.
-    former: int
+    former: int = 0
 
-    def __new__(
-        cls,
-        number: int,
-        label: str,
-        role: Role,
-        values: ValueSet | None = None,
-        *,
-        gradient: int = 0,
-        unit: str = "",
-        step: int = 0,
-        members: int = 0,
-        overflow: int = 0,
-        precision: int = 0,
-        lanes: int = 0,
-        former: int = 0,
-    ) -> EventType:
+    def __new__(cls, number: int, label: str, role: Role, values: ValueSet | None = None, **facts: str | int) -> EventType:
         event_type = super().__new__(cls, number)
-        vars(event_type).update(label=label, role=role, values=values, gradient=gradient, unit=unit, step=step, members=members)
-        vars(event_type).update(overflow=overflow, precision=precision, lanes=lanes, former=former)
+        vars(event_type).update(number=number, label=label, role=role, values=values, **facts)
         return event_type
 
     def __getnewargs__(self) -> tuple[int, str, Role]:  # type: ignore[override]
         return int(self), self.label, self.role
-
-    @property
-    def number(self) -> int:
-        """The number alone."""
-        return int(self)
 
     @property
     def is_series(self) -> bool:
@@ -204,11 +183,9 @@ NVTX_PUSHPOP = EventType(
 NCCL_VALUES = ValueSet("nccl regions")
 NCCL_REGION = EventType(9500, "NCCL regions", Role.INTERVAL, NCCL_VALUES)
 NCCL_SIZE = EventType(9501, "NCCL message size", Role.ATTRIBUTE, unit="bytes")
+_REDUCTIONS = numbered(dict(enumerate(nccl_names.REDUCTIONS)))
 NCCL_REDUCTION = EventType(
-    9502,
-    "NCCL reduction operation",
-    Role.ATTRIBUTE,
-    ValueSet("nccl reductions", numbered(dict(enumerate(nccl_names.REDUCTIONS))), first=len(nccl_names.REDUCTIONS) + 1),
+    9502, "NCCL reduction operation", Role.ATTRIBUTE, ValueSet("nccl reductions", _REDUCTIONS, first=len(_REDUCTIONS) + 1)
 )
 NCCL_ROOT = EventType(9503, "NCCL root", Role.ATTRIBUTE, unit="rank in the communicator + 1")
 NCCL_COMMUNICATOR = EventType(
@@ -220,19 +197,14 @@ NCCL_PEER = EventType(9507, "NCCL peer", Role.ATTRIBUTE, unit="rank in the commu
 NCCL_SEQUENCE = EventType(9509, "NCCL sequence number", Role.ATTRIBUTE, unit="number among its kind in the communicator + 1")
 NCCL_CALL_OF_KERNEL = EventType(9508, "NCCL call that launched the kernel", Role.INTERVAL, NCCL_VALUES)
 
+# Those that have a number in Extrae's traces.
 _PTHREAD_CALLS = (
     "exit create join detach rwlock_wrlock rwlock_rdlock rwlock_unlock mutex_lock mutex_unlock cond_signal cond_broadcast"
     " cond_wait barrier_wait"
 )
-"""Calls that have a number in Extrae's traces, from 1 on."""
-
+_PTHREAD = {f"pthread_{call}": number for number, call in enumerate(_PTHREAD_CALLS.split(), start=1)}
 OS_CALL = EventType(65100000, "OS runtime call", Role.INTERVAL, ValueSet("os runtime"), former=65000000)
-PTHREAD_CALL = EventType(
-    61000000,
-    "pthread call",
-    Role.INTERVAL,
-    ValueSet("pthread", {f"pthread_{call}": number for number, call in enumerate(_PTHREAD_CALLS.split(), start=1)}, first=14),
-)
+PTHREAD_CALL = EventType(61000000, "pthread call", Role.INTERVAL, ValueSet("pthread", _PTHREAD, first=14))
 IO_CALL = EventType(40000004, "I/O call", Role.INTERVAL, ValueSet("input and output", {"read": 1, "write": 2}, first=3))
 
 _THREAD_STATES = (
@@ -264,7 +236,6 @@ CRITICAL_PATH = EventType(
 
 TAG_KERNEL_LAUNCH = 55001
 TAG_MEMORY_LAUNCH = 55002
-TAG_DEPENDENCY = 55003
 TAG_NCCL_MESSAGE = 55004
 TAG_NCCL_NETWORK = 55005
 TAG_CRITICAL_PATH = 55006

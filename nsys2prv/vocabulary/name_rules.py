@@ -250,12 +250,8 @@ def _filled(rule: Rule, columns: list[str]) -> pl.Expr:
 
 
 def _one_line(text: pl.Expr) -> pl.Expr:
-    return (
-        text.str.slice(0, 4 * _LONGEST_FUNCTION)
-        .str.replace_all(_UNREADABLE, " ")
-        .str.strip_chars()
-        .str.slice(0, _LONGEST_FUNCTION)
-    )
+    readable = text.str.slice(0, 4 * _LONGEST_FUNCTION).str.replace_all(_UNREADABLE, " ")
+    return readable.str.strip_chars().str.slice(0, _LONGEST_FUNCTION)
 
 
 def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
@@ -265,10 +261,9 @@ def _read(path: Path, *, check: bool = True) -> tuple[Rule, ...]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
         raise UsageError(f"{path}: can't be read ({why}); give a CSV file with the columns {', '.join(COLUMNS)}") from error
-    lines = {number: line for number, line in enumerate(text.splitlines(), start=1) if line.strip()}
-    lines = {number: line for number, line in lines.items() if not line.lstrip().startswith("#")} or {1: ""}
+    lines = {number: line for number, line in enumerate(text.splitlines(), start=1) if line.strip()[:1] not in ("", "#")}
     rules = []
-    for place, (number, line) in enumerate(lines.items()):
+    for place, (number, line) in enumerate((lines or {1: ""}).items()):
         try:
             cells = [cell.strip() for cell in next(csv.reader([line], strict=True), [])]
             if place == 0 and cells != list(COLUMNS):

@@ -114,10 +114,8 @@ def communicator_labels(keys: Iterable[str]) -> Mapping[str, str]:
             sizes[identifier] = max(int(known_size), sizes.get(identifier, 0))
         if known_rank != _UNKNOWN:
             ranks[identifier].add(int(known_rank))
-    marks = (
-        length for length in range(_SHORTEST_MARK, 17) if len({name[-length:] for name in identifiers}) == len(identifiers)
-    )
-    length = next(marks, 16)
+    lengths = range(_SHORTEST_MARK, 16)
+    length = next((size for size in lengths if len({name[-size:] for name in identifiers}) == len(identifiers)), 16)
     labels = {}
     for identifier in identifiers:
         size = sizes.get(identifier)

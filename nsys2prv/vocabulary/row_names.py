@@ -56,15 +56,10 @@ def parse_stream_name(name: str) -> StreamName | None:
 
 
 def first_rows_of_streams(names: Iterable[Sequence[str]]) -> list[int]:
-    """For each row the first row of its stream; for rows of other kinds the row itself.
+    """For each row the first row of its stream, for others the row itself; `names` are those of the rows of each task.
 
     Rows of a task with one name are one stream: its lanes in a trace, and streams with one id of several contexts. A trace does
     not tell these apart, and reports have no lanes: with all events on the first of such rows, both are the same.
-
-    Parameters
-    ----------
-    names
-        Names of the rows of each task.
     """
     first_rows: list[int] = []
     for of_task in names:

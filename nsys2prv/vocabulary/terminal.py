@@ -122,12 +122,10 @@ def is_too_wide(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: fr
 
 def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset[int], width: int) -> list[str]:
     widths = _broken_widths(columns, rows)
-    while (excess := _needed(widths) - width) > 0 and texts:
-        widest = max(texts, key=lambda place: widths[place])
-        if widths[widest] <= _SHORTEST_TEXT:
-            break
-        next_widest = max((widths[place] for place in texts if place != widest), default=0)
-        widths[widest] = max(widths[widest] - excess, min(next_widest, widths[widest] - 1), _SHORTEST_TEXT)
+    longest = max(widths)
+    while _needed(widths) > width and longest > _SHORTEST_TEXT:
+        longest -= 1
+        widths = [min(size, longest) if place in texts else size for place, size in enumerate(widths)]
     for place, heading in enumerate(columns):
         # Headings stay on one line where there is room.
         if len(heading) > widths[place] and _needed(widths) + len(heading) - widths[place] <= width:

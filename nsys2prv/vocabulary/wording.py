@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from difflib import SequenceMatcher
+from difflib import get_close_matches
 
 from nsys2prv.vocabulary.printable import on_one_line, printable
 
 _LONGEST_NAME = 60
+_COMPARED = 2_000
+"""Names that are compared by their letters."""
 
 TIMES = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
@@ -164,37 +166,14 @@ def ranked_warnings(warnings: Iterable[str]) -> list[str]:
     return [_REPORT.sub(r"\2", line) for line in lines] if len(set(names.values())) == len(names) else lines
 
 
-_LEAST_SIMILARITY = 0.6
-_AS_NEAR = 0.2  # How much less similar than the nearest name others are that are offered too.
-_COMPARED = 2_000
-"""Names that are compared by their letters; of more, those with a word in common come first."""
-
-
 def nearest(word: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """Known names that someone may have meant, the nearest first, by the similarity of `difflib`.
-
-    Names that contain the word, or whose words contain those of it, come before those that are spelled alike.
+    """Known names that someone may have meant: those that contain the word, or are in it, before those that are spelled alike.
 
     >>> nearest("kernles", ["kernels", "copies", "nvtx"]), nearest("batch", ["next_batch", "Batch", "epoch"])
     (['kernels'], ['Batch', 'next_batch'])
     """
-    folded = word.casefold().strip()
-    if not folded:
-        return []
-    parts = set(_words(folded))
-    ranked = []
-    candidates = list(dict.fromkeys(names))
-    if len(candidates) > _COMPARED:
-        candidates.sort(key=lambda name: parts.isdisjoint(_words(name.casefold())))
-    for place, name in enumerate(candidates[:_COMPARED]):
-        text = name.casefold()
-        contains = len(folded) >= 3 and (folded in text or (len(text) >= 3 and text in folded))
-        likeness = SequenceMatcher(None, folded, text, autojunk=False).ratio()
-        if contains or likeness >= _LEAST_SIMILARITY:
-            ranked.append((-likeness - contains, place, name, contains))
-    ranked.sort()
-    return [name for rank, _, name, is_within in ranked[:most] if is_within or rank <= ranked[0][0] + _AS_NEAR]
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+?(?=_|\b)", text)
+    folded, texts = word.casefold().strip(), {name.casefold(): name for name in names}
+    near = [text for text in texts if min(len(folded), len(text)) >= 3 and (folded in text or text in folded)]
+    near.sort(key=lambda text: abs(len(text) - len(folded)))
+    alike = get_close_matches(folded, list(texts)[:_COMPARED], most)
+    return [texts[text] for text in dict.fromkeys([*near, *alike])][:most]

@@ -10,7 +10,7 @@ from bench.workplace import Workplace
 from support.simulated_clocks import KINDS
 from support.told_intervals import KindResult, try_kind
 
-from nsys2prv.vocabulary.version import __version__
+from nsys2prv.vocabulary import __version__
 
 PAGE = CHECKOUT / "docs" / "reference" / "simulated-clusters.md"
 GOAL = 99.0

@@ -17,8 +17,8 @@ from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import output_errors, publish, temporary_folder
 from nsys2prv.exports.paths import check_kept
+from nsys2prv.vocabulary import __version__
 from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
-from nsys2prv.vocabulary.version import __version__
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
 """Marks a page of this program, in its first lines."""

@@ -14,9 +14,9 @@ import jinja2
 from jinja2.bccache import Bucket
 
 from nsys2prv.paraver.views.trace_content import TypeInTrace, Value
+from nsys2prv.vocabulary import __version__
 from nsys2prv.vocabulary.event_types import END_LABEL
 from nsys2prv.vocabulary.printable import on_one_line
-from nsys2prv.vocabulary.version import __version__
 
 
 @lru_cache
