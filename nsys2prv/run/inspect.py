@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from nsys2prv.run.session import RunPlan, RunSession, disagreement_text
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
-from nsys2prv.timeline.survey import count_events, whole_survey
+from nsys2prv.timeline.survey import Survey, count_events, whole_survey
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.terminal import grid
 from nsys2prv.vocabulary.wording import known_to, ranges, ranked_warnings, ranks_of_run, short, time
@@ -71,7 +71,7 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
             session = RunSession(arguments, SOURCES, replace(options, unrelated=True), folder, pool)
         except (NothingToTranslate, SameReportTwice) as error:
             return [str(error)], inspect(arguments, options.nsys)
-        reports = [_inspect(opened.report) for opened in session.plan.reports]
+        reports = [_inspect(opened.report, opened.surveys) for opened in session.plan.reports]
     axis, warnings = session.plan.axis, session.warnings
     for report, alignment in zip(reports, session.plan.alignment, strict=True):
         clock = axis.clocks[alignment["clock"]]
@@ -141,11 +141,12 @@ def run_as_text(of_run: Sequence[str], reports: Sequence[dict[str, Any]], *, wit
     return printable_lines(lines)
 
 
-def _inspect(report: Report) -> dict[str, Any]:
+def _inspect(report: Report, surveys: Iterable[Survey] | None = None) -> dict[str, Any]:
     identity = describe(report)
+    if surveys is None:
+        surveys = (whole_survey(report, source) for source in present_sources(report, SOURCES) if not source.derived)
     # Derived sources reuse the tables of others.
-    present = [source for source in present_sources(report, SOURCES) if not source.derived]
-    surveys = [survey for source in present if not (survey := whole_survey(report, source)).is_empty]
+    surveys = [survey for survey in surveys if not (survey.source.derived or survey.is_empty)]
     spans = [survey.span for survey in surveys if survey.span is not None]
     of_table: dict[str, list[dict[str, Any]]] = {}
     for survey in surveys:
