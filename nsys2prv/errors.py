@@ -124,10 +124,10 @@ class ExportError(_OfPath, Nsys2prvError):
     exit_code = 4
 
     @classmethod
-    def no_nsys(cls, path: str | Path) -> ExportError:
-        export = f"export the report where nsys is installed: nsys export --type sqlite {Path(path).name}"
-        why = "only nsys can open this file, and no nsys is on PATH"
-        return cls(path, why, f"give one with --nsys or NSYS_HOME, or {export}")
+    def no_nsys(cls, path: str | Path, place: str | Path | None) -> ExportError:
+        command = f"nsys export --type sqlite --include-json true --include-blobs true {Path(path).name}"
+        why = f"only nsys can open this file, and {f'there is none at {place}' if place else 'no nsys is on PATH'}"
+        return cls(path, why, f"give one with --nsys or NSYS_HOME, or export the report where nsys is installed: {command}")
 
     @classmethod
     def failed(cls, path: str | Path, nsys: str | Path, why: str) -> ExportError:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 from functools import cache
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "nsys2prv"
@@ -113,13 +113,9 @@ def test_imports_point_one_way() -> None:
 def test_modules_do_not_import_each_other_in_circles() -> None:
     """A package's `__init__` gathers its modules, so a module that imports its own package closes a circle."""
     graph = {module: {imported for importer, imported in imports() if importer == module} for module in trees()}
-    circle = None
-    try:
-        TopologicalSorter(graph).prepare()
-    except CycleError as error:
-        circle = error.args[1]
 
-    assert circle is None
+    # Where there is a circle, this raises an error that names it.
+    TopologicalSorter(graph).prepare()
 
 
 def test_no_package_is_larger_than_its_ceiling() -> None:

@@ -55,7 +55,7 @@ def _flag(name: str, spellings: tuple[str, ...], help: str, what: str) -> inspec
 
 
 _SHARED = (
-    _flag("quiet", ("--quiet", "-q"), "Print errors only, and results that are asked for (--json, --list).", "summaries"),
+    _flag("quiet", ("--quiet", "-q"), "Print errors only, and what is asked for (inspect, --json, --list).", "summaries"),
     _flag("no_color", ("--no-color",), "Print without colors, as with NO_COLOR in the environment.", "colors"),
 )
 SHARED_OPTIONS = tuple(parameter.name for parameter in _SHARED)

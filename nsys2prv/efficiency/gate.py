@@ -140,7 +140,8 @@ def gate_order(gate: pl.DataFrame) -> list[dict[str, Any]]:
 
 def gate_sentence(row: Mapping[str, Any]) -> str:
     """A condition with its numbers, or why it is not decidable."""
-    why = row["reason"] or f"{worded(row['value'], row['unit'])}, bound {worded(row['bound'], row['unit'])}"
+    sign = re.sub("[^<>=]", "", row["condition"])
+    why = row["reason"] or f"{worded(row['value'], row['unit'])}, fails if {sign} {worded(row['bound'], row['unit'])}"
     return f"{row['run']}: {row['condition']} ({why})"
 
 

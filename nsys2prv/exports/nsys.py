@@ -69,7 +69,7 @@ def export_report(report: Path, nsys: Path | None = None) -> Path:
         raise ExportError(target, f"can't be read ({error.strerror})", _ELSEWHERE) from error
     program = nsys_program(nsys)
     if program is None:
-        raise ExportError.no_nsys(report)
+        raise ExportError.no_nsys(report, nsys or os.environ.get("NSYS_HOME"))
     help_text = _run(program, report, "--help")
     options = [f"{option}=true" for option in _EXTRA_OPTIONS if option in help_text]
     try:

@@ -32,8 +32,7 @@ from nsys2prv.vocabulary.wording import known_to, ranges, ranked_warnings, ranks
 
 T = TypeVar("T")
 
-_SHOWN = 8
-"""Names of hosts that are listed."""
+_SHOWN = 8  # names of hosts that are listed
 
 
 def inspect(arguments: Sequence[str | Path], nsys: Path | None = None) -> list[dict[str, Any]]:
@@ -159,7 +158,7 @@ def _inspect(report: Report, surveys: Iterable[Survey] | None = None) -> dict[st
         for table, rows, left_out in coverage.walk(report, read, SOURCES, SOURCES)
     ]
     report.tables.check_unchanged()
-    starts = {"monotonic": identity.monotonic_ns, "utc": identity.utc_ns}
+    utc = None if identity.utc_ns is None else "utc"
     return {
         "path": str(report.path),
         "form": report.tables.form,
@@ -169,7 +168,7 @@ def _inspect(report: Report, surveys: Iterable[Survey] | None = None) -> dict[st
         "cpus": identity.cpus,
         "utc_ns": identity.utc_ns,
         "monotonic_ns": identity.monotonic_ns,
-        "clock": {"start": next((name for name, start in starts.items() if start is not None), None)},
+        "clock": {"start": "monotonic" if identity.monotonic_ns is not None else utc},
         "first_ns": min((span[0] for span in spans), default=None),
         "last_ns": max((span[1] for span in spans), default=None),
         "ranks": identity.known_ranks,

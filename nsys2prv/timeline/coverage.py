@@ -170,10 +170,10 @@ def walk(
 
 
 def _reason(table: str, selected: Sequence[Source], sources: Sequence[Source]) -> str:
-    if any(source.table == table for source in sources) and not any(source.table == table for source in selected):
-        return NOT_SELECTED
     unread = next((source.unread_reason for source in selected if source.table == table and source.unread_reason), "")
-    return unread or reason_of(table) or NOT_TRANSLATED
+    # Derived sources read the events of others.
+    is_selected = all(source in selected for source in sources if source.table == table and not source.derived)
+    return unread or (reason_of(table) or NOT_TRANSLATED if is_selected else NOT_SELECTED)
 
 
 def _unread_nvtx(report: Report, unread: int, read: int) -> dict[str, int]:

@@ -152,7 +152,7 @@ def test_a_raw_report_without_nsys_says_how_to_go_on(command_line: CommandLine, 
     said = sentence(command_line.run("translate", raw, "-o", out), NO_NSYS, raw)
 
     assert "--nsys" in said
-    assert "nsys export --type sqlite run.nsys-rep" in said
+    assert "nsys export --type sqlite --include-json true --include-blobs true run.nsys-rep" in said
     assert contents(out.parent) == {}
 
 

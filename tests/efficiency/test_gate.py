@@ -176,7 +176,7 @@ def test_the_exit_code_is_that_of_the_gate(files: list[Path], command_line: Comm
     fails, passes, unknown = "device_parallel_efficiency < 0.95*A", "elapsed_ns > 1.05*A", "mpi_load_balance < 0.8"
     options = {
         (passes,): (0, ""),
-        (fails,): (GateFailed.exit_code, "fails: B: device_parallel_efficiency < 0.95*A (60.0 %, bound 76.0 %)"),
+        (fails,): (GateFailed.exit_code, "fails: B: device_parallel_efficiency < 0.95*A (60.0 %, fails if < 76.0 %)"),
         (unknown, fails): (GateFailed.exit_code, ""),
         (passes, unknown): (GateNotDecidable.exit_code, "1 of 2 conditions: B: mpi_load_balance < 0.8 (B has no"),
     }

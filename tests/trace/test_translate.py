@@ -293,6 +293,10 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
     assert tables["EVENTS_NOT_KNOWN"]["left_out"] == {"no source translates this table": 1}
     assert assert_account_balances(content) == sum(table["rows"] for table in tables.values())
 
+    without_kernels = translate_reports(tmp_path, report, options=TranslateOptions(skip=("kernels",)), name="without").content
+    reasons = {table["table"]: table["left_out"] for table in without_kernels["reports"][0]["tables"]}
+    assert reasons["CUPTI_ACTIVITY_KIND_KERNEL"] == {"its source was left out with --only or --skip": 1}
+
 
 def test_a_warning_that_several_reports_share_is_told_once() -> None:
     reports = [{"path": f"rank{rank}.sqlite", "warnings": ["events were lost"]} for rank in range(3)]
