@@ -15,6 +15,7 @@ import polars as pl
 
 from nsys2prv.efficiency.comparison_tables import FAILS, NOT_DECIDABLE, PASSES, PROCESS, RUNS
 from nsys2prv.efficiency.efficiency_options import CONDITION
+from nsys2prv.efficiency.findings.rule import NO_DEVICES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE, at_length
 from nsys2prv.errors import GateFailed, GateNotDecidable, Nsys2prvError, UsageError
 from nsys2prv.vocabulary.limits import LONGEST_NS
@@ -118,7 +119,7 @@ def _why_missing(metric: str, run: Run) -> str:
     if metric in ("iterations", "iteration_ns"):
         why = f"no iterations: {short(str(head['iterations'].get('reason')), 200)}"
     elif metric in _OF_GPUS and not row["devices"]:
-        why = "no process uses a GPU"
+        why = NO_DEVICES
     return f"{row['run']} has no {metric}" + (f" ({why})" if why else "")
 
 

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.findings.engine import findings_of
 from nsys2prv.efficiency.findings.rule import NO_DEVICES
 from nsys2prv.efficiency.graph.path import CriticalPath
 from nsys2prv.efficiency.iterations import find_iterations
-from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.measured_run import LAUNCH, MeasuredRun, call_categories
 from nsys2prv.efficiency.meter import Measurement, measure_all
 from nsys2prv.efficiency.meters.absent_tables import not_compared
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
@@ -184,9 +184,10 @@ def _warnings(events: RunEvents) -> list[str]:
     warnings = []
     if not events.rows.devices:
         absent = "efficiencies of devices, kernels, gaps and findings about them are absent"
-        lost = "CUDA calls were recorded: they launch nothing, or nsys lost what the GPU did"
-        why = lost if event_types.CUDA_CALL in events.types else "to record GPUs: nsys profile --trace=cuda"
-        warnings.append(f"{NO_DEVICES} that was recorded: {absent} ({why})")
+        calls = pl.Series(list(events.names(event_types.CUDA_CALL).values()), dtype=pl.String)
+        why = "CUDA calls were recorded: they launch nothing" if len(calls) else "to record GPUs: nsys profile --trace=cuda"
+        why = "calls launch work: nsys lost it" if LAUNCH in call_categories(calls) else why
+        warnings.append(f"{NO_DEVICES}: {absent} ({why})")
     if events.rows.sampled_only:
         names = ", ".join(device.name for device in events.rows.sampled_only)
         warnings.append(f"GPUs that were sampled and that no process of the run uses are not counted: {names}")

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
 from nsys2prv.efficiency.intervals import NONE, Elapsed, Integers, Intervals, Mask, Numbers, Segments, segments
-from nsys2prv.efficiency.run_events import OFF_CPU_TIMES, OS_TYPES, Collection, RunEvents
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, OS_TYPES, RANGES, Collection, RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
@@ -244,13 +244,39 @@ class MeasuredRun:
     @cached_property
     def callers(self) -> Numbers:
         """Rows of host threads, of tasks that use a GPU, that call CUDA or MPI at any time of the recording, in order. Of a run
-        in which no task does: of all tasks, and where none calls, all host threads but those of the profiler."""
+        in which no task does: of all tasks, and where none calls, all host threads of the program that do something."""
         rows, row = self.events.rows, pl.col("row").filter(pl.col("number").is_in(run_events.HOST_CALLS))
         calling: Numbers = self.calls.select(row.unique().sort().cast(pl.Int64)).to_series().to_numpy()
         if rows.devices:
             return calling[np.isin(rows.task[calling], list(rows.devices_of_task))]
-        is_of_program = np.array([not name.startswith(row_names.OF_PROFILER) for name in rows.names], dtype=bool)
-        return calling if len(calling) else np.flatnonzero((rows.kind == run_events.HOST) & is_of_program)
+        if len(calling):
+            return calling
+        is_of_program = np.array([row_names.OF_PROFILER.match(name) is None for name in rows.names], dtype=bool)
+        # nsys writes marks for a thread 0 that is none: what does nothing of some length, and has no samples, runs nowhere.
+        events = (self.calls, self.frame(OFF_CPU_TIMES), self.frame(RANGES))
+        busy = (frame.filter(pl.col("end") > pl.col("start"))["row"] for frame in events)
+        seen = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"]]).unique().to_numpy()
+        return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & is_of_program), seen)
+
+    @cached_property
+    def seen_since(self) -> Numbers:
+        """When each of `callers` does something first, ns; 0 of the first thread of a process, which is there from its start,
+        and where the window begins later than the program."""
+        since: Numbers = np.zeros(len(self.events.rows.names), dtype=np.int64)
+        if self._is_from_start:
+            events = pl.concat(frame.select("row", "start") for frame in (self.calls, self.frame(OFF_CPU_TIMES)))
+            first = events.group_by("row").agg(pl.col("start").min())
+            since[first["row"].to_numpy()] = first["start"].to_numpy()
+        rows = self.events.rows
+        processes = [f" {rows.tasks[task].name} " for task in rows.task[self.callers]]
+        names = [rows.names[row].rpartition("tid ")[2] for row in self.callers]
+        is_first = np.array([f" pid {tid} " in process for tid, process in zip(names, processes, strict=True)], dtype=bool)
+        return np.where(is_first, 0, since[self.callers])
+
+    @property
+    def _is_from_start(self) -> bool:
+        """Whether the window begins no later than the program."""
+        return self._recorded is None or self.events.offset <= self.window.program[0]
 
     @cached_property
     def place_of_caller(self) -> Numbers:
@@ -283,10 +309,9 @@ class MeasuredRun:
     def _creates_context(self) -> pl.DataFrame:
         rows, calls = self.events.rows, self.calls
         # Where the window begins later, contexts may be there already.
-        is_from_start = self._recorded is None or self.events.offset <= self.window.program[0]
         is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
         of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
-        if not is_from_start or of_cuda.filter(is_long).is_empty():
+        if not self._is_from_start or of_cuda.filter(is_long).is_empty():
             return of_cuda.clear()
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())

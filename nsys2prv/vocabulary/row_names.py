@@ -13,8 +13,8 @@ from nsys2prv.vocabulary.printable import on_one_line
 
 NIC, SWITCH, CPU = "NIC {}", "Switch {}", "CPU {}"
 """Patterns, for `str.format` and `pl.format`, of the names of parts of a node."""
-OF_PROFILER = "[NSys"
-"""What names of threads begin with that nsys starts in the program."""
+OF_PROFILER = re.compile(r"\[NSys|\*\d|CUPTI worker|cuda-EvtHandlr|cuda[0-9a-f]{8}")
+"""What names of threads begin with that nsys and the driver of CUDA start in the program."""
 
 # Names of foreign traces may have numbers of any length: longer ones than columns hold are none of ours.
 _STREAM = re.compile(r"(?:CUDA|HIP)-D(\d{1,9})\.S(\d{1,18})(?:-(\S+))?\s*")

@@ -344,7 +344,7 @@ def test_gaps_tell_what_the_launching_thread_did(of_two_gpus: EfficiencyResult) 
     second = row(gaps, device="node01:D1", begin_ns=0)
     assert [second[f"{cause}_ns"] for cause in (*CAUSES, "host", "unknown")] == [20, 0, 0, 5, 0, 0, 0, 75, 0]
     last = row(gaps, device="node01:D0", begin_ns=600)
-    assert (last["before"], last["after"], last["task"], last["unknown_ns"]) == ("k2(int)", None, None, 400)
+    assert (last["before"], last["after"], last["thread"], last["unknown_ns"]) == ("k2(int)", None, "python3 tid 1000", 0)
 
 
 def test_regions_and_iterations(in_parts: EfficiencyResult) -> None:

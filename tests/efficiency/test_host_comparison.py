@@ -87,7 +87,7 @@ def test_the_gate_works_on_numbers_of_hosts_and_not_on_those_of_gpus(compared_mp
     gate = compared_mpi.gate
     assert gate["result"].to_list() == ["fails", "passes", "not decidable"]
     assert gate["value"].to_list() == [pytest.approx(4 / 7), pytest.approx(0.5), None]
-    assert gate["reason"][2] == "B has no useful_ns (no process uses a GPU)"
+    assert gate["reason"][2] == "B has no useful_ns (no work of a GPU was recorded)"
     assert "strong scaling efficiency (speedup / processes)" in compared_mpi.as_text()
 
 

@@ -39,7 +39,7 @@ def test_equal_work_and_a_short_start_have_no_finding(tmp_path: Path) -> None:
     assert result.findings.is_empty()
     assert {check(result, kind) for kind in ("mpi-start-up", "mpi-imbalance", "late-process")} == {("not found", None)}
     assert result.finding_checks.filter(pl.col("result") == "not decidable")["reason"].unique().to_list() == [
-        "no process uses a GPU"
+        "no work of a GPU was recorded"
     ]
 
 

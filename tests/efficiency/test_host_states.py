@@ -30,7 +30,7 @@ def test_contexts_and_communicators_that_are_created_are_no_start_up_and_no_allo
     found = measured(tmp_path, report)
 
     assert bar_of(found) == {
-        "compute": 150, "start_up": 50, "starved_communicator": 400, "starved_context": 300, "starved_host": 99, "queued": 1
+        "compute": 150, "start_up": 50, "starved_communicator": 400, "starved_context": 300, "starved_host": 99, "starved_launch": 1
     }  # fmt: skip
     for kind, cost in (("creating-communicators", 400), ("creating-context", 300)):
         assert (finding(found, kind)["cost_ns"], finding(found, kind)["share"]) == (cost * MS, cost / 1_000)

@@ -35,7 +35,7 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Pa
         "largest loss: launch-starved (host computing or off its CPU), 35.0 %"
     )
     assert [(part.name, part.value, part.share) for part in found.bar] == [
-        ("compute", 500, 0.5), ("start_up", 100, 0.1), ("starved_host", 350, 0.35), ("queued", 50, 0.05),
+        ("compute", 500, 0.5), ("start_up", 100, 0.1), ("starved_launch", 50, 0.05), ("starved_host", 350, 0.35),
     ]  # fmt: skip
 
 
@@ -58,6 +58,7 @@ def test_where_scheduling_was_recorded_the_loss_is_the_host_off_its_cpu(tmp_path
         "1 GPU computed 50.0 % of 1.000 µs (the whole run); largest loss: launch-starved (host off its CPU), 25.0 %"
     )
     assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
+        ("launch-starved (launching)", 50),
         ("launch-starved (host off its CPU)", 250),
         ("launch-starved (host computing)", 100),
     ]
@@ -69,6 +70,7 @@ def test_where_scheduling_was_recorded_of_some_processes_the_rest_is_either(tmp_
     found = of(measured(tmp_path, scheduled(first), other))
 
     assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
+        ("launch-starved (launching)", 50),
         ("launch-starved (host off its CPU)", 125),
         ("launch-starved (host computing)", 50),
         ("launch-starved (host computing or off its CPU)", 175),

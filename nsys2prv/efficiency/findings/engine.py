@@ -142,6 +142,8 @@ _MOST_OCCURRENCES = 5_000_000
 """Occurrences that a change of the graph takes away one by one."""
 _LEAST_EXPLAINED = 0.9
 """Part of the critical path on streams, and on threads that launch work or call MPI."""
+_LEAST_WHY = 0.1
+"""Part of the run that a finding saves at least to say more than that GPUs do hardly anything."""
 _MOST_UNEXPLAINED = 0.1
 """Waits of unknown cause on the path that stays, against what a replay saves: more may be saved, too."""
 
@@ -173,8 +175,9 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     # What follows from a finding that is not shown stands for itself.
     kinds = {rule.kind for rule in shown}
     follows = {rule: finding.follows if finding.follows in kinds else None for rule, finding in shown.items()}
-    # Sorting is stable: of the same cost, the earlier rule comes first.
-    order = sorted(shown, key=lambda rule: (follows[rule] is not None, -saved[rule].ns))
+    # Sorting is stable: of the same cost, the earlier rule comes first. That a GPU does little says less than why.
+    why = max((saved[rule].ns for rule in shown if not rule.is_summary), default=0) >= _LEAST_WHY * evidence.length
+    order = sorted(shown, key=lambda rule: (follows[rule] is not None, rule.is_summary and why, -saved[rule].ns))
     placed = [({"place": place, "kind": rule.kind}, rule, shown[rule]) for place, rule in enumerate(order, start=1)]
     return {
         FINDING_CHECKS: [_check(rule, evidence, saved.get(rule), is_shown=rule in shown) for rule in rules],

@@ -18,12 +18,19 @@ from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CLASSES_NS, GAPS, LONGEST_GAPS, idle_gaps, longest_of
 from nsys2prv.vocabulary import event_types
 
-NO_CAUSE, UNKNOWN_LAUNCH, AT_START = -1, -2, -3
+NO_CAUSE, UNKNOWN_LAUNCH, AT_START, AT_END = -1, -2, -3, -4
 """Of a gap that no rule matches: its cause or its launch is not known, or it is the one before the first activity."""
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
 _OCCURRENCE = ("device", "begin", "end", "row", "thread")
-_GAP: dict[str, type[pl.DataType]] = {"cause": pl.Int8, "device": pl.Int32, "row": pl.Int32, "begin": pl.Int64, "end": pl.Int64}
+_GAP: dict[str, type[pl.DataType]] = {
+    "cause": pl.Int8,
+    "device": pl.Int32,
+    "row": pl.Int32,
+    "begin": pl.Int64,
+    "end": pl.Int64,
+    "is_launched": pl.Boolean,
+}
 
 
 @dataclass(frozen=True)
@@ -58,13 +65,13 @@ class GapCauses(Measurement):
     causes
         By the kind of the rule, in the order in which they are tried.
     all_gaps
-        All gaps but those at the end: sums (`finding.summed`) by `cause` (a place in `causes`, or NO_CAUSE, UNKNOWN_LAUNCH,
-        AT_START), `device` and `part`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS.
+        All gaps: sums (`finding.summed`) by `cause` (a place in `causes`, or NO_CAUSE, UNKNOWN_LAUNCH, AT_START, AT_END),
+        `device` and `part`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS.
     sums
         Of the gaps of each rule by device and part of the run.
     gaps
-        Each gap after the first activity: `cause`, `device`, `row` of the thread that launched what follows (-1: not known),
-        `begin`, `end`.
+        Each gap between the first and the last activity: `cause`, `device`, `row` of the thread that launched what follows
+        (-1: not known; `is_launched`: 0 where it calls nothing for it), `begin`, `end`.
     """
 
     run: MeasuredRun
@@ -75,8 +82,8 @@ class GapCauses(Measurement):
 
     @property
     def after_start(self) -> pl.DataFrame:
-        """Those of `all_gaps` that are after the first activity of their device."""
-        return self.all_gaps.filter(pl.col("cause") != AT_START)
+        """Those of `all_gaps` that are between the first and the last activity of their device."""
+        return self.all_gaps.filter(pl.col("cause") > AT_START)
 
     def lost_by_cause(self) -> Iterator[tuple[str | None, dict[int, int]]]:
         """Of each cause of gaps after the start: the kind of its rule (None: there is none), and the time by device, ns."""
@@ -106,13 +113,13 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         counts = pl.len().cast(pl.Int64).alias("count"), pl.col("length", *CAUSE_COLUMNS).sum()
         by_class.append(block.group_by("device", length_class=length_class).agg(counts))
         longest_gaps.append(longest_of(block, MOST_LONGEST))
-        placed = _with_cause(run, block.filter(pl.col("number").is_not_null()), causes)
-        placed = placed.with_columns(end="start", row="next_row")
+        placed = _with_cause(run, block, causes).with_columns(end="start", row=pl.col("next_row").fill_null(NONE))
         occurrences = placed.select("cause", *_OCCURRENCE, *CAUSE_COLUMNS, cost="length")
         all_gaps.append(summed([over_parts(occurrences, CAUSE_COLUMNS, length)], ("cause", *by_part), CAUSE_COLUMNS))
-        after_start = placed.filter(pl.col("cause") != AT_START)
+        after_start = placed.filter(pl.col("cause") > AT_START)
         row = pl.lit(pl.Series(run.callers)).gather(pl.when(pl.col("thread") >= 0).then("thread")).fill_null(NONE)
-        gaps.append(after_start.with_columns(row=row).select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
+        after_start = after_start.with_columns(row=row, is_launched=pl.col("launched").is_not_null())
+        gaps.append(after_start.select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
         for place, (kind, cause) in enumerate(causes.items()):
             is_explained = pl.col("cause") == place if cause.is_exclusive else cause.matches & (pl.col("cause") >= NO_CAUSE)
             matches = placed.lazy().filter(is_explained).select(*_OCCURRENCE, cost=cause.cost, **cause.sums).collect()
@@ -153,7 +160,9 @@ def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCa
     without_launch = [place for place, of in placed if not of.needs_launch]
     # Of gaps at the start, and of those of unknown launching threads, hardly any rule can know the cause.
     number = (
-        pl.when(pl.col("former_number") == 0)
+        pl.when(pl.col("number").is_null())
+        .then(AT_END)
+        .when(pl.col("former_number") == 0)
         .then(AT_START)
         .when((pl.col("unknown_ns") > 0) & ~exclusive.is_in(without_launch))
         .then(UNKNOWN_LAUNCH)

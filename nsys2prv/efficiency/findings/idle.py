@@ -11,13 +11,14 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, over_parts, part_of, rows_of_top
-from nsys2prv.efficiency.findings.gap_causes import AT_START, GapCause, sum_of_states
+from nsys2prv.efficiency.findings.gap_causes import AT_END, AT_START, GapCause, sum_of_states
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
+from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
@@ -41,6 +42,13 @@ def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int],
     titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent and percent(spent / of_time) != percent(0)}
     longest = dict(sorted(titled.items(), key=lambda pair: -pair[1]))
     return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
+
+
+def _at_edge(gaps: pl.DataFrame) -> tuple[list[Number], str]:
+    """What launching threads did in gaps at the start, or at the end, of the run (rows of `GapCauses.all_gaps`)."""
+    times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
+    activities, doing = _activities(times, sum(times.values()))
+    return [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()], doing
 
 
 class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
@@ -83,7 +91,9 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-        gaps = self.host_times(finding, evidence)
+        gaps = self.host_times(finding, evidence).with_columns(
+            row=pl.when(pl.col("is_launched") > 0).then("row").otherwise(NONE)
+        )
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
         return None if unknown > _UNKNOWN_PART * idle else without_gaps(built, gaps)
@@ -98,7 +108,7 @@ class _OfAllHosts(FindingRule):
 
 class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
     shortest = Threshold(
-        "shortest time before the first activity", 250_000_000, "MPI_Init and a CUDA context take some 200 ms", "ns"
+        "shortest time before the first activity", 200_000_000, "MPI_Init and the loading of libraries take as long", "ns"
     )
     least = Threshold("least part of E", 0.1, "every run has a start")
 
@@ -114,9 +124,7 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").select(
             "device", begin=0, end=first, count=1, cost=pl.lit(costs).gather("device"), rows=rows_of_top(evidence.run)
         )  # fmt: skip
-        times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
-        activities, doing = _activities(times, sum(times.values()))
-        also = [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()]
+        also, doing = _at_edge(gaps)
         return self.finding(
             Losses.placed(devices), also, longest, before=first, share=percent(first / evidence.length), doing=doing
         )
@@ -214,10 +222,16 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
             return None
         active = pl.DataFrame({"device": evidence.first >= 0}).select(pl.col("device").arg_true().cast(pl.Int64))
         losses = active.with_columns(count=1, cost=lost, begin=last, end=evidence.length)
-        return self.finding(Losses.placed(losses), wall=lost, after=lost, share=percent(lost / evidence.length))
+        also, doing = _at_edge(evidence.gaps.all_gaps.filter(pl.col("cause") == AT_END))
+        share = percent(lost / evidence.length)
+        return self.finding(Losses.placed(losses), also, lost, after=lost, share=share, doing=doing)
+
+    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
+        edges = finding.losses.devices.select("begin", "end").head(1)
+        return pl.DataFrame({"row": evidence.run.callers}).join(edges, how="cross")
 
 
-class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,)):
+class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,), is_summary=True):
     largest = Threshold(
         "largest part of E in which anything runs on the busiest device", 0.05,
         "then the run is one of hosts, and other findings are about its details",

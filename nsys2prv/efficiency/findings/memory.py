@@ -98,7 +98,7 @@ class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
         return {"mean": losses.total("bytes") / losses.total("count")}
 
 
-class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,)):
+class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,), of_host=True):
     longest = Threshold(
         "longest gap that counts", 10_000_000, "a fault takes less than a ms; beyond, the host does other work", "ns"
     )
@@ -222,13 +222,17 @@ class Allocations(GapRule, kind="allocations"):
         "least part of a gap in such calls for the whole gap to count", 0.5,
         "without the calls the thread is ahead of the device, and the launch after them leaves no gap",
     )  # fmt: skip
+    long_launch = Threshold(
+        "shortest time in launches that is not lost with these calls", 1_000_000, "code is loaded then", "ns"
+    )
     recurring = or_large = True
     dominates = pl.col("allocation_ns") >= whole_gap.value * pl.col("length")
+    launching = pl.when(pl.col("launch_ns") >= long_launch.value).then("launch_ns").otherwise(0)
     gap_cause = GapCause(
         pl.col("is_late")
         & (pl.col("allocation_ns") > 0)
         & (pl.col("after_kernel") | (pl.col("after_copy") & ~pl.col("after_upload") & (pl.col("former_size") >= 0))),
-        cost=pl.when(dominates).then("length").otherwise("allocation_ns"),
+        cost=pl.when(dominates).then(pl.col("length") - launching).otherwise("allocation_ns"),
         is_exclusive=False,
         dominates=dominates,
     )

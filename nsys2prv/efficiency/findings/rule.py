@@ -30,7 +30,7 @@ from nsys2prv.vocabulary.wording import time
 
 Values = Mapping[str, Any]
 """What is filled into texts: numbers, and texts."""
-NO_DEVICES = "no process uses a GPU"
+NO_DEVICES = "no work of a GPU was recorded"
 
 LEAST_COST = Threshold("least time that is saved", 1_000_000, "the first few ms are not a run to judge", "ns")
 LEAST_SHARE = Threshold("least time that is saved, of E", 0.01, "less of the run is not worth a look")
@@ -339,6 +339,8 @@ class FindingRule:
         The gaps that it counts; and what it can't see by its nature, for people who find nothing.
     of_processes, at_most
         It is for runs without GPUs; and its findings are `Finding.at_most`.
+    is_summary
+        It says that time is lost, and not to what: other findings come first.
     """
 
     kind: str
@@ -363,6 +365,7 @@ class FindingRule:
     unseen: str | None = None
     at_most: bool = False
     of_processes: bool = False
+    is_summary: bool = False
 
     def __init_subclass__(cls, texts: str = "", **attributes: Any) -> None:
         # Under `texts` are those of several rules.

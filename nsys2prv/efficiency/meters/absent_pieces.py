@@ -169,8 +169,12 @@ class PiecesOfGaps:
         last[computing.group] = computing.end  # the last assignment counts
         # Only gaps after the last compute kernel are asked for.
         idle = gaps_between(run, busy.only(busy.end >= last[busy.group]))
-        moves = pl.Series("moves", np.append(run.moves_pages, False)[idle["next"].to_numpy()])
-        self._idle = idle.select("device", "begin", "end", "thread", "launched", moves)
+        moves = np.append(run.moves_pages, False)[idle["next"].to_numpy()]
+        # A thread that needs pages on the host makes them move: the calling one, as far as is known.
+        thread = np.where(moves, run.first_launchers[idle["device"].to_numpy()], idle["thread"])
+        self._idle = idle.select("device", "begin", "end", "launched", thread=pl.Series(thread, dtype=pl.Int32))
+        launching = run.calls.filter(run.launches_work).select("row", "start", "end").sort("row", "start", maintain_order=True)
+        self._launching = Moments.of(*launching.select("row", "start").to_numpy().T), np.append(launching["end"].to_numpy(), 0)
         self._arrivals = _arrivals(nccl)
         waits = run.calls.filter(run.is_named(run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
         tasks = run.events.rows.task[waits["row"].unique().to_numpy()]
@@ -197,12 +201,11 @@ class PiecesOfGaps:
         idle = idle.with_columns(pl.col("begin", "end").clip("ready", "last"))
         before = pl.concat([gaps.filter(~pl.col("is_last")).with_columns(begin="ready"), idle], how="diagonal")
         # Without a launch nothing is known of a kernel; of other work, that it follows.
-        before = before.with_columns(issued=pl.coalesce(pl.col("launched").clip("begin", "end"), "end"))
+        before = before.with_columns(issued=pl.coalesce(pl.lit(self._issued(before)).clip("begin", "end"), "end"))
         is_launched, is_last = pl.col("launched").is_not_null(), pl.col("is_last")
         part = (
             pl.when(pl.col("thread") != NONE).then(_part("starved_host"))
             .when(is_launched).then(_part("starved_unknown"))
-            .when(pl.col("moves")).then(_part("starved_unified_memory"))
             .when(is_last).then(_part("starved_ended"))
             .otherwise(_part("undecided"))
         )  # fmt: skip
@@ -226,6 +229,17 @@ class PiecesOfGaps:
             _pieces(ended, "last", "end", _part("shut_down")),
         ]
         return pl.concat(pieces, how="diagonal").select(*PIECE_SCHEMA), cut.filter(pl.col("thread") != NONE)
+
+    def _issued(self, gaps: pl.DataFrame) -> pl.Series:
+        """When the calls end that launched what ends gaps, ns: only then a device that waits for nothing else is late. Where no
+        such call is known, the time of the launch; null: it is not known, either."""
+        moments, ends = self._launching
+        known = gaps["launched"].is_not_null()
+        launched, thread = gaps["launched"].fill_null(0).to_numpy(), gaps["thread"].to_numpy()
+        row = np.append(self._run.callers, NONE)[thread]
+        place = moments.place(row, launched)
+        is_call = (place != NONE) & (np.append(moments.begin, NONE)[place] == launched)
+        return pl.Series(np.where(is_call, ends[place], launched)).set(~known, None)
 
     def _cut(self, windows: pl.DataFrame) -> pl.DataFrame:
         """Windows (`gap`, `device`, `thread`, `begin`, `end`, `part`), cut by what their threads did and what ran on devices.

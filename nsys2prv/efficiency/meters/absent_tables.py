@@ -50,12 +50,12 @@ def _part_of_state(name: str, title: str, meaning: str) -> Part:
     """What is created once is a separate part, also before the first work of any device."""
     is_creation = name in host_states.NAMES[: host_states.FIRST_CALL]
     group, of_group = (START_UP, title) if is_creation else (STARVED, f"{STARVED}: {title}")
-    before = "nothing runs on the device, the next kernel was not launched yet, and its thread was "
+    before = "nothing runs on the device, the call that launches the next kernel has not ended, and its thread was "
     return Part(f"starved_{name}", of_group, group, before + meaning)
 
 
 _BESIDE_STATES = (
-    ("unified_memory", "unified memory", "in no call, while unified memory moved between host and this device, or until then"),
+    ("unified_memory", "unified memory", "in no call, while unified memory moved between host and this device"),
     ("unknown", "thread not known", "of which nothing is known"),
     ("ended", "no work follows", "to launch no more work while others work, or its launch is not known"),
 )
@@ -71,8 +71,8 @@ PARTS: tuple[Part, ...] = (
     Part("unified_memory", "unified memory", COPIES, "it was launched and waited for nothing else that is known, or there was "
          "none to come, while unified memory moved between host and this device: page faults and prefetches"),
     Part("other_kernel", "another kernel", OTHER_KERNELS, "it was launched and waited for a kernel of another device"),
-    Part("queued", "queued", QUEUED, "it was launched, and nothing is known that it waited for: latency, or resources of the "
-         "device"),
+    Part("queued", "queued", QUEUED, "the call that launched it had ended, and nothing is known that it waited for: latency, or "
+         "resources of the device"),
     Part("undecided", "not decidable", UNDECIDED, "the launch of the next compute kernel, or what it waited for, was not "
          "recorded, or times of the device contradict those of its host: `absent_parts` has the reason"),
     Part("shut_down", "shut-down", SHUT_DOWN, "after the last work of any device"),

@@ -58,7 +58,7 @@ LONGEST_GAPS = Table(
         Column.text("before", "what ended last before it; null at the start of the trace"),
         Column.text("after", "what starts first after it; null at the end of the trace"),
         Column.text("task", "task of the launching thread; null when not known"),
-        Column.text("thread", "thread that launched what comes after"),
+        Column.text("thread", "thread that launched what comes after, or, where nothing does, first launched on the device"),
         *_CAUSES,
     ),
     page=OnPage("gaps", columns=("device", "begin_ns", "length_ns", "before", "after", "host_ns", "computing_ns",
@@ -153,10 +153,12 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     # What ended last where a gap begins; nothing where the window does.
     device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
     former = _operation_at(run, "end", device, begin, ("number", "value", "size", "length"))
-    is_first = (begin == 0) & (gaps["thread"].to_numpy() == NONE)
+    # A thread that needs pages on the host makes them move: the calling one, as far as is known. So at the end of the window.
+    moves = np.append(run.moves_pages, True)[gaps["next"].to_numpy()]
+    is_of_first = ((begin == 0) & (gaps["thread"].to_numpy() == NONE)) | moves
     gaps = gaps.with_columns(
         former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32),
-        thread=pl.Series(np.where(is_first, run.first_launchers[device], gaps["thread"]), dtype=pl.Int32),
+        thread=pl.Series(np.where(is_of_first, run.first_launchers[device], gaps["thread"]), dtype=pl.Int32),
     )
     states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING)
     for block in blocks_of(gaps):
@@ -175,10 +177,13 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
     is_launched = thread >= 0
     by_cause: Numbers = np.zeros((len(CAUSE_COLUMNS), len(thread)), dtype=np.int64)
-    by_cause[:COMPUTING, is_launched] = list(states.in_windows(thread[is_launched], begin[is_launched], end[is_launched]))
+    # Of a thread that is not there from the start nothing is known before it does something.
+    since = np.clip(np.where(begin == 0, np.append(run.seen_since, 0)[thread], 0), begin, end)
+    by_cause[:COMPUTING, is_launched] = list(states.in_windows(thread[is_launched], since[is_launched], end[is_launched]))
     in_no_state = np.where(np.append(run.is_scheduled, False)[thread], COMPUTING, UNSCHEDULED)
     in_no_state[~is_launched] = UNSCHEDULED + 1
-    by_cause[in_no_state, np.arange(len(thread))] = end - begin - by_cause.sum(axis=0)
+    by_cause[in_no_state, np.arange(len(thread))] = end - since - by_cause.sum(axis=0)
+    by_cause[-1] += since - begin
     columns = pl.col("row", "number", "value", "start", "end", "size")
     places = (gaps.select(pl.when(pl.col(name) != NONE).then(name)).to_series() for name in ("next", "former"))
     following, former = (run.operations.select(columns.gather(place)) for place in places)
