@@ -13,6 +13,7 @@ from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
 STATES: tuple[tuple[str, str, str], ...] = (
+    ("profiler", "profiler", "in the set-up of the profiler itself, which takes no time without it"),
     ("communicator", "creating communicators", "in a call that creates NCCL communicators, as far as NVTX ranges of NCCL were "
      "recorded"),
     ("context", "creating the context", "in the call that creates the CUDA context of the process: the first ones that take "
@@ -34,9 +35,9 @@ STATES: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 """States of host threads: name, title, meaning. Where several hold, the first counts."""
 NAMES = tuple(name for name, _, _ in STATES)
-COMMUNICATOR, CONTEXT, FIRST_CALL = range(3)
-"""Places of what is created, and of the first state that a call alone shows."""
-ASLEEP, POLLING, LOCKED, IN_IO, IN_OS, OFF_CPU, COMPUTING, UNSCHEDULED = range(8, 16)
+PROFILER, COMMUNICATOR, CONTEXT, FIRST_CALL = range(4)
+"""Places of what is created, by the profiler or the program, and of the first state that a call alone shows."""
+ASLEEP, POLLING, LOCKED, IN_IO, IN_OS, OFF_CPU, COMPUTING, UNSCHEDULED = range(9, 17)
 WAITING = (ASLEEP, POLLING, LOCKED, IN_IO, OFF_CPU)
 """States in which a thread sleeps or waits, and neither computes nor is in CUDA or MPI."""
 

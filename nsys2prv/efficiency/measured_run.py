@@ -17,7 +17,7 @@ import polars as pl
 from nsys2prv.efficiency import host_states, run_events
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL, PROFILER
 from nsys2prv.efficiency.intervals import NONE, Elapsed, Integers, Intervals, Mask, Numbers, Segments, segments
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, OS_TYPES, RANGES, Collection, RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow
@@ -298,10 +298,14 @@ class MeasuredRun:
         return np.isin(rows.task[self.callers], tasks)
 
     def _creations(self) -> pl.DataFrame:
-        """When threads create communicators and contexts: `row`, `start`, `end`, `state`."""
+        """When threads create communicators and contexts, and set up the profiler: `row`, `start`, `end`, `state`."""
         regions = self.frame(run_events.NCCL_REGIONS)
         named = regions.with_columns(self.events.named(regions["number"], regions["value"]).alias("name"))
-        created = {COMMUNICATOR: host_states.creates_communicators(named), CONTEXT: self._creates_context()}
+        created = {
+            PROFILER: self.frame(run_events.PROFILER_SETUP),
+            COMMUNICATOR: host_states.creates_communicators(named),
+            CONTEXT: self._creates_context(),
+        }
         return pl.concat(
             events.select("row", "start", "end", state=pl.lit(state, pl.UInt8)) for state, events in created.items()
         )

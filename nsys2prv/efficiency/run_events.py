@@ -16,7 +16,7 @@ import polars as pl
 
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.execution.external_sort import ExternalSort
-from nsys2prv.sources.cuda import device_memory, kernels, synchronization, unified_memory
+from nsys2prv.sources.cuda import api_calls, device_memory, kernels, synchronization, unified_memory
 from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import UsedType
@@ -269,6 +269,8 @@ RECORDS = Collection(
 )
 """Records of CUDA events (`value`) on their streams: `sync`, the number of the record, and how long ago the host called, ns
 (null: the call is not known)."""
+PROFILER_SETUP = Collection("profiler_setup", (api_calls.PROFILER_OVERHEAD,))
+"""What the profiler sets up, and writes out, on threads of the program."""
 MPI_COLLECTIVES = Collection(
     "mpi_collectives",
     (event_types.MPI_COLLECTIVE,),
@@ -278,7 +280,7 @@ MPI_COLLECTIVES = Collection(
 """Collective calls of MPI: the communicator (a value of MPI_COMMUNICATOR; null: not known), and the root (its rank + 1)."""
 COLLECTIONS = (
     *(ON_DEVICES, NCCL_CALLS, NCCL_REGIONS, ON_HOSTS, RANGES, SAMPLES, MEMORY_CHANGES, PAGE_FAULTS, OFF_CPU_TIMES),
-    *(FUNCTION_SAMPLES, WAITS, RECORDS, MPI_COLLECTIVES),
+    *(FUNCTION_SAMPLES, WAITS, RECORDS, PROFILER_SETUP, MPI_COLLECTIVES),
 )
 
 LAUNCH_SCHEMA = {"time": pl.Int64, "row": pl.Int32, "to_time": pl.Int64, "to_row": pl.Int32}

@@ -91,11 +91,7 @@ def memory(place: Workplace, *, with_longest: bool = False) -> list[Line]:
 def workers(place: Workplace) -> list[Line]:
     """Two workers on one long report, beside one process of one thread."""
     report = place.report(place.sizes.long)
-    names = (
-        "one process, one thread (POLARS_MAX_THREADS=1)",
-        "one process, all threads",
-        "two workers (--workers 2)",
-    )
+    names = ("one process, one thread (POLARS_MAX_THREADS=1)", "one process, all threads", "two workers (--workers 2)")
     runs = place.in_turns(
         lambda: _translate(place, report, POLARS_MAX_THREADS="1"),
         lambda: _translate(place, report),

@@ -73,6 +73,27 @@ def test_hardly_any_work_follows_from_what_explains_most_of_the_idle_time(tmp_pa
     assert result.findings["consequence_of"].to_list() == [None, "start-up"]
 
 
+def test_before_a_thread_appears_it_computes_nothing(tmp_path: Path) -> None:
+    made = report()
+    made.os_call("read", 0, 10 * MS)
+    call = made.api_call("cudaLaunchKernel_v7000", 450 * MS, 451 * MS, tid=2000)
+    made.kernel("k(int)", 500 * MS, 900 * MS, correlation=call)
+
+    assert "not known 90.0 %" in str(finding(measured(tmp_path, made), "start-up")["seen"])
+
+
+def test_what_the_profiler_sets_up_is_no_start_of_the_program(tmp_path: Path) -> None:
+    made = report()
+    made.os_call("open", 0, 1 * MS)
+    made.row("PROFILER_OVERHEAD", start=0, end=350 * MS, globalTid=made.global_tid(), nameId=made.string("CUDA profiling"))
+    made.kernel("k(int)", 500 * MS, 900 * MS, launch=(499 * MS, 500 * MS))
+    result = measured(tmp_path, made)
+
+    absent = result.tables["absent_time"].row(0, named=True)
+    assert (absent["starved_profiler_ns"], absent["start_up_ns"]) == (350 * MS, 150 * MS)
+    assert "start-up" not in result.findings["kind"].to_list()
+
+
 def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:
     made = report()
     made.os_call("read", 0, 10 * MS)

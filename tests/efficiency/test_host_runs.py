@@ -147,6 +147,11 @@ def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], 
 
 def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(tmp_path: Path) -> None:
     report = ReportBuilder().nvtx_range("work", 0, 10 * MS).os_call("read", 1 * MS, 3 * MS)
+    # What nsys marks for no thread, and what the driver of CUDA and nsys do, is not the program.
+    report.os_call("none", 0, 0, tid=0)
+    for tid, name in enumerate(("cuda-EvtHandlr", "*2CommsProcesso", "CUPTI worker thread"), start=2000):
+        report.thread(tid, name=name)
+        report.os_call("poll", 0, 10 * MS, tid=tid)
     result = measured([report.write(tmp_path / "host.sqlite")])
 
     root = result.tables["tree"].row(0, named=True)

@@ -30,7 +30,8 @@ def test_contexts_and_communicators_that_are_created_are_no_start_up_and_no_allo
     found = measured(tmp_path, report)
 
     assert bar_of(found) == {
-        "compute": 150, "start_up": 50, "starved_communicator": 400, "starved_context": 300, "starved_host": 99, "starved_launch": 1
+        "compute": 150, "start_up": 50, "starved_communicator": 400, "starved_context": 300, "starved_host": 99,
+        "starved_launch": 1,
     }  # fmt: skip
     for kind, cost in (("creating-communicators", 400), ("creating-context", 300)):
         assert (finding(found, kind)["cost_ns"], finding(found, kind)["share"]) == (cost * MS, cost / 1_000)
@@ -97,7 +98,7 @@ def test_calls_of_the_os_by_what_they_wait_for(tmp_path: Path) -> None:
     assert finding(found, "host-waits")["cost_ns"] == 36 * MS
     assert finding(found, "host-waits")["share"] == 0.36
     others = pl.Series(["nanosleep", "clock_nanosleep", "pselect", "sem_timedwait", "recvmsg", "pthread_create"])
-    assert os_states(others, event_types.OS_CALL).to_list() == [8, 8, 9, 10, 11, 12]
+    assert os_states(others, event_types.OS_CALL).to_list() == [9, 9, 10, 11, 12, 13]
 
 
 def sleeping() -> ReportBuilder:

@@ -32,11 +32,11 @@ from .conftest import few_of
 
 FOUND: dict[str, list[str]] = {
     # 1.8 ms of kernels in half a second.
-    "gpu-metrics-a100": ["little-gpu-work", "creating-context"],
+    "gpu-metrics-a100": ["creating-context", "little-gpu-work"],
     # Where another finding explains most of the idle time, that comes first.
-    "callchains": ["start-up", "creating-context", "little-gpu-work"],
+    "callchains": ["creating-context", "little-gpu-work"],
     "mpi-openacc-4gpu": ["creating-context", "start-up", "allocations", "little-gpu-work"],
-    "cuda-graphs": ["start-up", "little-gpu-work"],
+    "cuda-graphs": ["little-gpu-work"],
     "tensorrt-3.1": ["shut-down", "little-gpu-work"],
     # Nothing runs on any GPU for 5.8 s between two phases.
     "v100x8": ["idle-devices", "start-up"],
@@ -94,7 +94,7 @@ SAYS_IT = {
     **{part: {kind} for kind, parts in PARTS_OF_FINDING.items() if kind != "host-waits" for part in parts},
 }
 """Kinds of findings that tell a cause; of others any finding that costs as much."""
-UNEXPLAINED = {"undecided", "queued"}
+UNEXPLAINED = {"undecided", "queued", "starved_profiler"}
 
 
 def test_what_takes_much_time_has_a_finding(name: str, efficiency: Measured) -> None:
@@ -113,7 +113,7 @@ def test_what_is_found_and_no_more(name: str, efficiency: Measured) -> None:
 
     if not name.startswith("nccl-"):
         assert findings["kind"].to_list() == FOUND.get(name, [])
-    causes = findings.filter(pl.col("consequence_of").is_null())
+    causes = findings.filter(pl.col("consequence_of").is_null(), pl.col("kind") != "little-gpu-work")
     assert causes["saved_ns"].is_sorted(descending=True)
     assert (findings["saved_ns"] <= length).all()
     assert (findings["cost_ns"] <= length * tables["devices"].height).all()

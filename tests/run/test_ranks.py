@@ -487,11 +487,7 @@ MODELS = ("NVIDIA A100", "NVIDIA H100")
             ["box (1)", "box (1)", "box (2)", "box (2)"],
             "",
         ),
-        (
-            each(*({"environment": one} for one in OF_TORCHRUN), host="box"),
-            ["box (2)", "box (2)", "box (1)", "box (1)"],
-            "",
-        ),
+        (each(*({"environment": one} for one in OF_TORCHRUN), host="box"), ["box (2)", "box (2)", "box (1)", "box (1)"], ""),
         (
             each(*({"environment": {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": step, "SLURM_NODEID": step}} for step in "01")),
             ["node01", "node01"],

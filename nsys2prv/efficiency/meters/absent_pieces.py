@@ -253,7 +253,7 @@ class PiecesOfGaps:
         part = (
             # After the last kernel nothing is starved; what moves then is all that the device does.
             pl.when((pl.col("part") == "shut_down") & (pl.col("unified") != NONE)).then(_part("unified_memory"))
-            .when((pl.col("part") != "starved_host") & (state >= FIRST_CALL)).then("part")
+            .when((pl.col("part") == "shut_down") | ((pl.col("part") != "starved_host") & (state >= FIRST_CALL))).then("part")
             .when(moves).then(_part("starved_unified_memory"))
             .otherwise(of_state)
         )  # fmt: skip

@@ -71,7 +71,7 @@ PARTS: tuple[Part, ...] = (
     Part("unified_memory", "unified memory", COPIES, "it was launched and waited for nothing else that is known, or there was "
          "none to come, while unified memory moved between host and this device: page faults and prefetches"),
     Part("other_kernel", "another kernel", OTHER_KERNELS, "it was launched and waited for a kernel of another device"),
-    Part("queued", "queued", QUEUED, "the call that launched it had ended, and nothing is known that it waited for: latency, or "
+    Part("queued", "queued", QUEUED, "the call that launched it had ended, and nothing is known that it waited for: latency or "
          "resources of the device"),
     Part("undecided", "not decidable", UNDECIDED, "the launch of the next compute kernel, or what it waited for, was not "
          "recorded, or times of the device contradict those of its host: `absent_parts` has the reason"),

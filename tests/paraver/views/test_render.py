@@ -330,11 +330,7 @@ def test_a_slug_is_a_safe_part_of_a_file_name(text: str) -> None:
 
 
 def test_a_label_of_two_types_names_neither(tmp_path: Path) -> None:
-    types = {
-        event_types.KERNEL: ("CUDA kernel", {1: "gemm"}),
-        12345: ("CUDA kernel", None),
-        777: ("other", {9: "gemm"}),
-    }
+    types = {event_types.KERNEL: ("CUDA kernel", {1: "gemm"}), 12345: ("CUDA kernel", None), 777: ("other", {9: "gemm"})}
     (cfg,) = rendered(
         content({**types, 9400: ("Tensor Active", None)}, ONE_GPU),  # type: ignore[dict-item]
         "2-gpu-metrics/tensor_per_gemm",
