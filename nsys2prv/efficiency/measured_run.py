@@ -255,8 +255,8 @@ class MeasuredRun:
         # nsys writes marks for a thread 0 that is none: what does nothing of some length, and has no samples, runs nowhere.
         events = (self.calls, self.frame(OFF_CPU_TIMES), self.frame(RANGES))
         busy = (frame.filter(pl.col("end") > pl.col("start"))["row"] for frame in events)
-        seen = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"]]).unique().to_numpy()
-        return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & is_of_program), seen)
+        active = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"]]).unique().to_numpy()
+        return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & is_of_program), active)
 
     @cached_property
     def seen_since(self) -> Numbers:
@@ -301,11 +301,11 @@ class MeasuredRun:
         """When threads create communicators and contexts, and set up the profiler: `row`, `start`, `end`, `state`."""
         regions = self.frame(run_events.NCCL_REGIONS)
         named = regions.with_columns(self.events.named(regions["number"], regions["value"]).alias("name"))
-        created = {
-            PROFILER: self.frame(run_events.PROFILER_SETUP),
-            COMMUNICATOR: host_states.creates_communicators(named),
-            CONTEXT: self._creates_context(),
-        }
+        created = {COMMUNICATOR: host_states.creates_communicators(named), CONTEXT: self._creates_context()}
+        setup = self.frame(run_events.PROFILER_SETUP)
+        # Of other names, such as dlopen(...), some is the program's.
+        is_profiling = self.events.named(setup["number"], setup["value"]).str.contains("profiling|CUPTI").fill_null(value=False)
+        created[PROFILER] = setup.filter(is_profiling)
         return pl.concat(
             events.select("row", "start", "end", state=pl.lit(state, pl.UInt8)) for state, events in created.items()
         )

@@ -58,7 +58,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & ~pl.col("after_upload")
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
-        & (pl.col("host") >= HostBound.host_part.value * pl.col("length")),
+        & (pl.col("host") - pl.col("asleep_ns") >= HostBound.host_part.value * pl.col("length")),
         cost=pl.col("length") - pl.col("allocation_ns") - pl.col("mpi_ns"),
         sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting"), "computing": pl.col("computing_ns")},
     )

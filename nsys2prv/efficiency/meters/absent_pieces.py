@@ -234,12 +234,12 @@ class PiecesOfGaps:
         """When the calls end that launched what ends gaps, ns: only then a device that waits for nothing else is late. Where no
         such call is known, the time of the launch; null: it is not known, either."""
         moments, ends = self._launching
-        known = gaps["launched"].is_not_null()
+        is_launched = gaps["launched"].is_not_null()
         launched, thread = gaps["launched"].fill_null(0).to_numpy(), gaps["thread"].to_numpy()
         row = np.append(self._run.callers, NONE)[thread]
         place = moments.place(row, launched)
         is_call = (place != NONE) & (np.append(moments.begin, NONE)[place] == launched)
-        return pl.Series(np.where(is_call, ends[place], launched)).set(~known, None)
+        return pl.Series(np.where(is_call, ends[place], launched)).set(~is_launched, None)
 
     def _cut(self, windows: pl.DataFrame) -> pl.DataFrame:
         """Windows (`gap`, `device`, `thread`, `begin`, `end`, `part`), cut by what their threads did and what ran on devices.
