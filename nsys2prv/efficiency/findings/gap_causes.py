@@ -19,18 +19,12 @@ from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CLASSES_NS, GAPS, LON
 from nsys2prv.vocabulary import event_types
 
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START, AT_END = -1, -2, -3, -4
-"""Of a gap that no rule matches: its cause or its launch is not known, or it is the one before the first activity."""
+"""Of a gap that no rule matches: its cause or launch is not known, or it is before the first activity, or behind the last."""
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
 _OCCURRENCE = ("device", "begin", "end", "row", "thread")
-_GAP: dict[str, type[pl.DataType]] = {
-    "cause": pl.Int8,
-    "device": pl.Int32,
-    "row": pl.Int32,
-    "begin": pl.Int64,
-    "end": pl.Int64,
-    "is_launched": pl.Boolean,
-}
+_GAP: dict[str, type[pl.DataType]] = {"cause": pl.Int8, **dict.fromkeys(("device", "row"), pl.Int32)}
+_GAP |= {**dict.fromkeys(("begin", "end"), pl.Int64), "is_launched": pl.Boolean}
 
 
 @dataclass(frozen=True)
