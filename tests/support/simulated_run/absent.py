@@ -52,7 +52,7 @@ def _pieces(run: SimulatedRun, rank: int, first_work: int, last_work: int) -> It
         end = kernel.start.time
         if end > begin:
             ready = min(max(first_work, begin), end)
-            launched = min(max(kernel.call.start, ready), end)
+            launched = min(max(_issued(kernel.call), ready), end)
             yield begin, ready, "start_up"
             for start, stop, running in _running(run.operations_of(rank), ready, launched):
                 yield from _kinds(running, start, stop) if running else _starved(calls[kernel.call.thread], start, stop)
@@ -66,10 +66,15 @@ def _pieces(run: SimulatedRun, rank: int, first_work: int, last_work: int) -> It
         elif following is None:
             yield start, stop, "starved_ended"
         else:
-            launched = min(max(following.call.start, start), stop)
+            launched = min(max(_issued(following.call), start), stop)
             yield from _starved(calls[following.call.thread], start, launched)
             yield launched, stop, "queued"
     yield max(begin, last_work), window_end, "shut_down"
+
+
+def _issued(call: HostCall) -> int:
+    """When what a call starts could have begun: a launch is not done before its call ends."""
+    return call.end.time if _activity(call) == "launch" else call.start
 
 
 def _running(operations: list[Operation], begin: int, end: int) -> Iterator[tuple[int, int, Operation | None]]:
