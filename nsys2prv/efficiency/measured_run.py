@@ -312,9 +312,9 @@ class MeasuredRun:
 
     def _creates_context(self) -> pl.DataFrame:
         rows, calls = self.events.rows, self.calls
-        # Where the window begins later, contexts may be there already.
         is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
         of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
+        # Where the window begins later, contexts may be there already.
         if not self._is_from_start or of_cuda.filter(is_long).is_empty():
             return of_cuda.clear()
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())

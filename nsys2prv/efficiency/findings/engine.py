@@ -176,8 +176,8 @@ def findings_of(run: MeasuredRun, tables: Mapping[str, pl.DataFrame]) -> Filled:
     kinds = {rule.kind for rule in shown}
     follows = {rule: finding.follows if finding.follows in kinds else None for rule, finding in shown.items()}
     # Sorting is stable: of the same cost, the earlier rule comes first. That a GPU does little says less than why.
-    why = max((saved[rule].ns for rule in shown if not rule.is_summary), default=0) >= _LEAST_WHY * evidence.length
-    order = sorted(shown, key=lambda rule: (follows[rule] is not None, rule.is_summary and why, -saved[rule].ns))
+    has_cause = max((saved[rule].ns for rule in shown if not rule.is_summary), default=0) >= _LEAST_WHY * evidence.length
+    order = sorted(shown, key=lambda rule: (follows[rule] is not None, rule.is_summary and has_cause, -saved[rule].ns))
     placed = [({"place": place, "kind": rule.kind}, rule, shown[rule]) for place, rule in enumerate(order, start=1)]
     return {
         FINDING_CHECKS: [_check(rule, evidence, saved.get(rule), is_shown=rule in shown) for rule in rules],

@@ -23,8 +23,9 @@ NO_CAUSE, UNKNOWN_LAUNCH, AT_START, AT_END = -1, -2, -3, -4
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
 _OCCURRENCE = ("device", "begin", "end", "row", "thread")
-_GAP: dict[str, type[pl.DataType]] = {"cause": pl.Int8, **dict.fromkeys(("device", "row"), pl.Int32)}
-_GAP |= {**dict.fromkeys(("begin", "end"), pl.Int64), "is_launched": pl.Boolean}
+_GAP: dict[str, type[pl.DataType]] = {
+    "cause": pl.Int8, "device": pl.Int32, "row": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "is_launched": pl.Boolean
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

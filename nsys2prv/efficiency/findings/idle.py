@@ -100,10 +100,11 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
 
 
 class _OfAllHosts(FindingRule):
-    """A rule about a time from the start in which devices do little, whatever hosts do."""
+    """A rule about one time in which all devices do little, whatever hosts do."""
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return pl.DataFrame({"row": evidence.run.callers}).with_columns(begin=0, end=finding.losses.devices["end"][0])
+        edges = finding.losses.devices.select("begin", "end").head(1)
+        return pl.DataFrame({"row": evidence.run.callers}).join(edges, how="cross")
 
 
 class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
@@ -210,7 +211,7 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         return replace(finding, text=text)
 
 
-class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
+class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
 
@@ -225,10 +226,6 @@ class ShutDown(FindingRule, kind="shut-down", needs=(rule.LAST_WORK,)):
         also, doing = _at_edge(evidence.gaps.all_gaps.filter(pl.col("cause") == AT_END))
         share = percent(lost / evidence.length)
         return self.finding(Losses.placed(losses), also, lost, after=lost, share=share, doing=doing)
-
-    def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        edges = finding.losses.devices.select("begin", "end").head(1)
-        return pl.DataFrame({"row": evidence.run.callers}).join(edges, how="cross")
 
 
 class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,), is_summary=True):

@@ -169,10 +169,7 @@ class PiecesOfGaps:
         last[computing.group] = computing.end  # the last assignment counts
         # Only gaps after the last compute kernel are asked for.
         idle = gaps_between(run, busy.only(busy.end >= last[busy.group]))
-        moves = np.append(run.moves_pages, False)[idle["next"].to_numpy()]
-        # A thread that needs pages on the host makes them move: the calling one, as far as is known.
-        thread = np.where(moves, run.first_launchers[idle["device"].to_numpy()], idle["thread"])
-        self._idle = idle.select("device", "begin", "end", "launched", thread=pl.Series(thread, dtype=pl.Int32))
+        self._idle = idle.select("device", "begin", "end", "thread", "launched")
         launching = run.calls.filter(run.launches_work).select("row", "start", "end").sort("row", "start", maintain_order=True)
         self._launching = Moments.of(*launching.select("row", "start").to_numpy().T), np.append(launching["end"].to_numpy(), 0)
         self._arrivals = _arrivals(nccl)

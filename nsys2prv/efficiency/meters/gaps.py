@@ -80,9 +80,10 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: Mask | None = None)
     Returns
     -------
     In the order of device and time: `device`, `begin`, `end` (ns); `next`, the place in `run.operations` of the operation that
-    ends it (NONE: the window ends); `thread`, the place of the caller that launched it, and `launched`, the start of that call,
-    ns (NONE, null: not known). Of several operations that start there it is that of the last thread, so that one with a
-    known thread comes first, then that of the first row, event type and value.
+    ends it (NONE: the window ends); `thread`, the place of the caller that launched it, or, of pages that move, that launched
+    first on the device, and `launched`, the start of the call, ns (NONE, null: not known). Of several operations that start
+    there it is that of the last thread, so that one with a known thread comes first, then that of the first row, event type and
+    value.
     """
     devices = np.arange(len(run.events.rows.devices))
     first, after = (np.searchsorted(busy.group, devices, side=side) for side in ("left", "right"))
@@ -92,13 +93,16 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: Mask | None = None)
     group, begin, end = group[is_gap], begin[is_gap], end[is_gap]
     following = _operation_at(run, "start", group, end, ("thread", "row", "number", "value"), can_end)
     launch = np.append(run.launch_of, NONE)[following]
+    # A thread that needs pages on the host makes them move: the calling one, as far as is known.
+    moves = np.append(run.moves_pages, False)[following]
+    thread = np.where(moves, run.first_launchers[group], np.append(run.launcher_of, np.int32(NONE))[following])
     return pl.DataFrame(
         {
             "device": group.astype(np.int32),
             "begin": begin,
             "end": end,
             "next": following.astype(np.int32),
-            "thread": np.append(run.launcher_of, np.int32(NONE))[following],
+            "thread": thread,
             "launched": run.launches["time"].gather(pl.Series(launch).replace(NONE, None)),
         }
     )
@@ -153,9 +157,8 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     # What ended last where a gap begins; nothing where the window does.
     device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
     former = _operation_at(run, "end", device, begin, ("number", "value", "size", "length"))
-    # A thread that needs pages on the host makes them move: the calling one, as far as is known. So at the end of the window.
-    moves = np.append(run.moves_pages, True)[gaps["next"].to_numpy()]
-    is_of_first = ((begin == 0) & (gaps["thread"].to_numpy() == NONE)) | moves
+    # Who is to launch first, and who launches nothing more at the end.
+    is_of_first = (gaps["thread"].to_numpy() == NONE) & ((begin == 0) | (gaps["next"].to_numpy() == NONE))
     gaps = gaps.with_columns(
         former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32),
         thread=pl.Series(np.where(is_of_first, run.first_launchers[device], gaps["thread"]), dtype=pl.Int32),
