@@ -120,11 +120,10 @@ def prepare_output() -> None:
     What an earlier call in this process chose is forgotten."""
     _withheld.clear()
     progress.hide(False)
-    if sys.stdout is None:
-        return
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.stdout = _Results(sys.stdout)
+    if sys.stdout is not None:
+        sys.stdout = _Results(sys.stdout)
 
 
 _IN_ASCII = str.maketrans(

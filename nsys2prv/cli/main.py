@@ -5,6 +5,7 @@ What a signal does is set before the commands are loaded, which takes a moment."
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import itertools
 import os
@@ -19,7 +20,6 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.process import clean_up, end_by_signals, published
 from nsys2prv.vocabulary import __version__
 
-_OBJECTS_BETWEEN_COLLECTIONS = 250_000
 LIBRARY_SETTINGS = {
     # Nothing here is linear algebra: numpy need not start threads for it.
     "OPENBLAS_NUM_THREADS": "1",
@@ -29,6 +29,9 @@ LIBRARY_SETTINGS = {
     "_RJEM_MALLOC_CONF": "narenas:1,dirty_decay_ms:30000",
 }
 """What libraries read when they are loaded, where the user has set nothing else."""
+_KEPT_BY_GNU = (-1, 64 << 20), (-3, 32 << 20), (-8, 1)
+"""For mallopt: bytes kept free at the end of a heap, bytes from which an array has its own pages, heaps. With its defaults pages
+go back to the system and are cleared before they are used again, for a tenth of the time of a translation."""
 
 OTHER_PROGRAM = "parse_nsys_stats.py"
 """The module of the other program of this name that its command starts with."""
@@ -36,16 +39,17 @@ OTHER_PROGRAM = "parse_nsys_stats.py"
 
 def prepare_libraries() -> None:
     """Have libraries that are loaded afterwards work as commands need them."""
-    if {"efficiency", "compare", "whatif"}.intersection(sys.argv[1:2]):
-        # What they free are large columns, which nothing needs again.
-        os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1,dirty_decay_ms:1000")
     threads = os.environ.get("POLARS_MAX_THREADS", "1")
     if not (threads.isascii() and threads.isdigit() and int(threads) > 0):
         raise UsageError(f"POLARS_MAX_THREADS={threads}: no number of threads; give 1 or more, or leave it out")
     for name, value in LIBRARY_SETTINGS.items():
         os.environ.setdefault(name, value)
+    # Other C libraries have no such function.
+    with contextlib.suppress(AttributeError):
+        for setting, value in _KEPT_BY_GNU:
+            ctypes.CDLL(None).mallopt(setting, value)
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    gc.set_threshold(250_000)
 
 
 def main() -> None:
@@ -90,11 +94,8 @@ def _warn_of_the_other_program() -> None:
     """Warn of a mix of two packages: the other nsys2prv of PyPI (up to 0.5.8) was installed over this one, or under it."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if os.path.exists(os.path.join(folder, OTHER_PROGRAM)):
-        warning = (
-            f"{folder} also has files of the other program of this name (nsys2prv up to 0.5.8), and either may run in place of "
-            "the other; run `pip uninstall nsys2prv` until none is left, and install this one again"
-        )
-        print_warnings([warning])
+        other = f"{folder} also has files of the other program of this name (nsys2prv up to 0.5.8), and either may run in "
+        print_warnings([f"{other}place of the other; run `pip uninstall nsys2prv` until none is left, and install this one again"])
 
 
 def _leave(number: int) -> NoReturn:

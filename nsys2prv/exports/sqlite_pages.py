@@ -162,7 +162,8 @@ def read_rows(pages: Pages, leaves: Leaves, schema: Schema) -> pl.DataFrame:
         is_unused = (kinds >= _FIRST_UNUSED) & (kinds < _FIRST_TEXT)
         if is_unused.any() or (lengths[rows] != head_bytes + length).any():
             raise UnsupportedPage("a record has another length than its values")
-        bodies = _windows(content, heads[rows] + head_bytes, length)
+        # From 8 bytes before, so that as many end where any value ends.
+        bodies = _windows(content, heads[rows] + head_bytes - 8, length + 8)
         for name, dtype in schema.items():
             place = leaves.columns.index(name)
             kind, end = int(kinds[place]), int(ends[place])
@@ -172,25 +173,27 @@ def read_rows(pages: Pages, leaves: Leaves, schema: Schema) -> pl.DataFrame:
             elif kind >= _FIRST_UNUSED or dtype not in (pl.Int64, pl.Float64) or (kind == _REAL and dtype == pl.Int64):
                 raise UnsupportedPage("texts, or numbers of another kind")
             else:
-                values[name][rows] = (
-                    kind - _ZERO if kind in (_ZERO, _ONE) else _numbers(bodies[:, end - widths[place] : end], kind)
-                )
+                values[name][rows] = kind - _ZERO if kind in (_ZERO, _ONE) else _numbers(bodies, end, int(widths[place]), kind)
 
     def column(name: str, dtype: type[pl.DataType]) -> pl.Series:
         if nulls[name].all():
             return pl.repeat(None, len(heads), dtype=dtype, eager=True).alias(name)
-        return in_type(pl.Series(name, values[name]).set(pl.Series(nulls[name]), None), dtype)
+        numbers = pl.Series(name, values[name])
+        return in_type(numbers.set(pl.Series(nulls[name]), None) if nulls[name].any() else numbers, dtype)
 
     return pl.DataFrame([column(name, dtype) for name, dtype in schema.items()])
 
 
-def _numbers(content: np.ndarray, kind: int) -> np.ndarray:
-    """Numbers of a type with the highest byte first, one in each row of some bytes."""
-    wide = np.zeros((len(content), 8), dtype=np.uint8)
-    wide[:, : content.shape[1]] = content
-    numbers: np.ndarray = wide.view(">f8" if kind == _REAL else ">i8")[:, 0]
-    # Shifted, numbers of fewer bytes keep their sign.
-    return numbers if kind == _REAL else numbers.astype(np.int64) >> 8 * (8 - content.shape[1])
+def _numbers(bodies: np.ndarray, end: int, width: int, kind: int) -> np.ndarray:
+    """Numbers of a type and width, bytes, with the highest byte first, that end 8 bytes behind a place in each row."""
+    numbers: np.ndarray = np.ndarray(len(bodies), ">f8" if kind == _REAL else ">i8", bodies, end, bodies.strides[:1])
+    if kind == _REAL:
+        return numbers
+    # Shifted there and back, numbers of fewer bytes lose what is before them, and keep their sign.
+    whole: np.ndarray = numbers.astype(np.int64)
+    whole <<= 8 * (8 - width)
+    whole >>= 8 * (8 - width)
+    return whole
 
 
 def _records(content: np.ndarray, count: int, pages: Pages, head_bytes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -248,8 +251,6 @@ def _by_head(heads: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
 
 def _windows(content: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
     """So many bytes from each of some places on, one row for each place."""
-    if not length:
-        return np.zeros((len(places), 0), dtype=np.uint8)
     windows: np.ndarray = np.ndarray((len(content) - length + 1,), dtype=f"V{length}", buffer=content, strides=(1,))
     selected: np.ndarray = windows[places]
     return selected.view(np.uint8).reshape(len(places), length)
