@@ -30,7 +30,7 @@ LIBRARY_SETTINGS = {
 }
 """What libraries read when they are loaded, where the user has set nothing else."""
 _KEPT_BY_GNU = (-1, 64 << 20), (-3, 32 << 20), (-8, 1)
-"""For mallopt: bytes kept free at the end of a heap, bytes from which an array has its own pages, heaps. With its defaults pages
+"""For mallopt: bytes kept free at the end of a heap, bytes from which an array has its own pages, heaps. Else pages
 go back to the system and are cleared before they are used again, for a tenth of the time of a translation."""
 
 OTHER_PROGRAM = "parse_nsys_stats.py"
@@ -46,8 +46,8 @@ def prepare_libraries() -> None:
         os.environ.setdefault(name, value)
     # Other C libraries have no such function.
     with contextlib.suppress(AttributeError):
-        for setting, value in _KEPT_BY_GNU:
-            ctypes.CDLL(None).mallopt(setting, value)
+        for setting, size in _KEPT_BY_GNU:
+            ctypes.CDLL(None).mallopt(setting, size)
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
     gc.set_threshold(250_000)
 
@@ -94,8 +94,8 @@ def _warn_of_the_other_program() -> None:
     """Warn of a mix of two packages: the other nsys2prv of PyPI (up to 0.5.8) was installed over this one, or under it."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if os.path.exists(os.path.join(folder, OTHER_PROGRAM)):
-        other = f"{folder} also has files of the other program of this name (nsys2prv up to 0.5.8), and either may run in "
-        print_warnings([f"{other}place of the other; run `pip uninstall nsys2prv` until none is left, and install this one again"])
+        other = f"{folder} also has files of the other program of this name (nsys2prv up to 0.5.8), and either may run in place"
+        print_warnings([f"{other} of the other; run `pip uninstall nsys2prv` until none is left, and install this one again"])
 
 
 def _leave(number: int) -> NoReturn:

@@ -190,10 +190,8 @@ def _numbers(bodies: np.ndarray, end: int, width: int, kind: int) -> np.ndarray:
     if kind == _REAL:
         return numbers
     # Shifted there and back, numbers of fewer bytes lose what is before them, and keep their sign.
-    whole: np.ndarray = numbers.astype(np.int64)
-    whole <<= 8 * (8 - width)
-    whole >>= 8 * (8 - width)
-    return whole
+    whole: np.ndarray = numbers.astype(np.int64) << 8 * (8 - width)
+    return whole >> 8 * (8 - width)
 
 
 def _records(content: np.ndarray, count: int, pages: Pages, head_bytes: int) -> tuple[np.ndarray, np.ndarray]:
