@@ -17,6 +17,7 @@ import polars as pl
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.sources.cuda import api_calls, device_memory, kernels, synchronization, unified_memory
+from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE
 from nsys2prv.sources.host import call_chains, cpu_samples
 from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import UsedType
@@ -206,9 +207,10 @@ ON_DEVICES = Collection(
         "source": (event_types.SOURCE_MEMORY,),
         "destination": (event_types.DESTINATION_MEMORY,),
         "family": (event_types.KERNEL_FAMILY,),
+        "migration": (MIGRATION_CAUSE,),
     },
     computed=LAUNCH_SIZES,
-    narrow={"value": pl.Int32, "source": pl.Int16, "destination": pl.Int16, "family": pl.Int16},
+    narrow={"value": pl.Int32, **dict.fromkeys(("source", "destination", "family", "migration"), pl.Int16)},
 )
 NCCL_CALLS = Collection(
     "nccl",

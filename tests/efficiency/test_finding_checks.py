@@ -159,9 +159,10 @@ def test_pages_that_migrate_back_and_forth(tmp_path: Path) -> None:
         made.copy(begin, begin + 20 * US, 65_536, kind=11, stream=13)
         made.kernel("k(int)", begin, begin + 60 * US)
         made.copy(begin + 60 * US, begin + 80 * US, 65_536, kind=12, stream=13)
+        # A prefetch by the program itself, for which nothing waits.
+        made.copy(begin + 80 * US, begin + 100 * US, 65_536, kind=11, stream=13, migrationCause=1)
     result = measured(tmp_path, made)
     found = finding(result, "unified-memory")
-
     assert found["saved_ns"] == 200 * 40 * US
     assert "back and forth" in str(found["seen"])
     # Kernels wait for longer than pages move.

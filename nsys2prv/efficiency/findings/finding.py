@@ -46,11 +46,14 @@ class Threshold(NamedTuple):
 
 class Number(NamedTuple):
     """A number that a finding is based on: what it is, its value and unit (ns, bytes, "0 to 1", Hz, or none). As a text it has
-    its unit."""
+    its unit, or the noun with which it is formatted."""
 
     what: str
     value: float
     unit: str = ""
+
+    def __format__(self, noun: str) -> str:
+        return counted(int(self.value), noun) if noun else str(self)
 
     def __str__(self) -> str:
         return f"{self.value / 1e6:,.0f} MHz" if self.unit == "Hz" else quantity(self.value, self.unit) or f"{self.value:,}"

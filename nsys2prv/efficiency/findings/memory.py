@@ -18,6 +18,7 @@ from nsys2prv.efficiency.intervals import time_where
 from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
+from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE, MIGRATION_CAUSES
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 
@@ -49,14 +50,15 @@ class DeviceCopies(Measurement):
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
-    """Copies of a run whose kind is known."""
+    """Copies of a run whose kind is known, but for prefetches that the program asked for: nothing needs to wait for these."""
     kinds = {value_of(run, event_types.MEMORY_OPERATION, label): kind for kind, label in event_types.COPY_KINDS.items()}
     pageable = [
         pl.col(column) == value_of(run, number, event_types.MEMORY_KINDS[0])
         for column, number in (("source", event_types.SOURCE_MEMORY), ("destination", event_types.DESTINATION_MEMORY))
     ]
+    prefetch = value_of(run, MIGRATION_CAUSE, MIGRATION_CAUSES[1])
     copies = (
-        run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION)
+        run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION, pl.col("migration").ne_missing(prefetch))
         .select(
             pl.col("row", "size", "end").cast(pl.Int64),
             begin=pl.col("start").cast(pl.Int64),

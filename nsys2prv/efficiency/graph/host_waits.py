@@ -59,9 +59,9 @@ _MOST_MISSING = 8
 
 _TO_ALL, _FROM_ROOT, _TO_ROOT = range(1, 4)
 WAITING_COLLECTIVES = (
-    (r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?)$", _TO_ALL),
-    (r"^MPI_(Bcast|Scatterv?)$", _FROM_ROOT),
-    (r"^MPI_(Reduce|Gatherv?)$", _TO_ROOT),
+    (r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?)(_c)?$", _TO_ALL),
+    (r"^MPI_(Bcast|Scatterv?)(_c)?$", _FROM_ROOT),
+    (r"^MPI_(Reduce|Gatherv?)(_c)?$", _TO_ROOT),
 )
 """Collectives of which all wait for all, all for the root, and the root for all."""
 
@@ -276,7 +276,7 @@ def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
     """Calls with the `place` and name of others on a communicator, with whom each waited for: COLLECTIVE_SCHEMA."""
     name = pl.col("name")
     kinds = named_values(run, event_types.MPI_COLLECTIVE).select(
-        kind="value", waiting=first_match(name, WAITING_COLLECTIVES, 0), blocking=~name.str.contains("^MPI_I|_init$")
+        kind="value", waiting=first_match(name, WAITING_COLLECTIVES, 0), blocking=~name.str.contains("^MPI_I|_init(_c)?$")
     )
     # Roots are known as ranks of the communicator of all.
     world = named_values(run, event_types.MPI_COMMUNICATOR).filter(name == event_types.MPI_COMM_WORLD)["value"].to_list()
