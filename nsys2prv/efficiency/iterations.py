@@ -48,6 +48,8 @@ of the longer one has equally many of its segments that are unlike."""
 _MOST_TOGETHER, _LEAST_UNLIKE, _RARER = 64, 10, 0.25
 """Segments after which times repeat at most; how many must differ from the next one, so that it can be seen; and which share
 of that may differ from the n-th next."""
+_STEPS_OF_SWEEP, _GROWTH = 5, 4
+"""Of a sweep of sizes: segments each of which takes longer than the former one, and the last one relative to the first one."""
 _SCHEMA = {**dict.fromkeys(("group", "number", "begin", "end"), pl.Int64), "is_cut": pl.Boolean}
 """Iterations of groups: a group is what one task does on one device, `is_cut` whether its recording begins within one."""
 
@@ -218,11 +220,11 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
             bounded.append(_bounded_by_period(work, group, period, *begin))
     if not bounded:
         if not any(_tried(work) for work in works.values()):
-            times = _LEAST_ITERATIONS + 1
-            raise _NoIterations(f"no kernel, copy or collective is executed {times} times or more over the time of the work")
-        if all(work["key"].n_unique() == 1 for work in works.values()):
-            raise _NoIterations("one kernel repeats alone")
-        raise _NoIterations("the sequence of kernels, copies and collectives has no period")
+            raise _NoIterations(
+                f"no kernel, copy or collective is executed {_LEAST_ITERATIONS + 1} times or more over the work"
+            )
+        is_alone = all(work["key"].n_unique() == 1 for work in works.values())
+        raise _NoIterations("one kernel repeats alone" if is_alone else "kernels, copies and collectives have no period")
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
@@ -285,7 +287,11 @@ def _best_period(work: pl.DataFrame) -> tuple[_Period, tuple[int, int]] | None:
         best = longer if usual >= 1 and np.mean(unlike == usual) >= _INTERRUPTED else best
     # Of several the work may be in another order in each: only the marks are the same in all.
     begin = (best.key, 0) if best.stride > 1 else None
-    together = _times_repeat_after(np.diff(work["busy"].to_numpy()[best.marks]))
+    times = np.diff(work["busy"].to_numpy()[best.marks])
+    grows = np.diff(times[best.is_like]) > 0
+    if len(grows) >= _STEPS_OF_SWEEP and grows.all() and times[-1] >= _GROWTH * times[0]:
+        raise _NoIterations("the work takes longer each time that it repeats, as in a sweep of sizes")
+    together = _times_repeat_after(times)
     best = _period(work, best.key, best.stride * together) or best
     return best, begin or _first_operation(work, best)
 
@@ -319,11 +325,7 @@ def _period(work: pl.DataFrame, key: int, stride: int) -> _Period | None:
 
 
 def _times_repeat_after(times: Numbers) -> int:
-    """After how many segments their times repeat, where many differ from those of their neighbours; else 1.
-
-    >>> _times_repeat_after(np.array([9, 4, 4] * 6))
-    3
-    """
+    """After how many segments their times repeat, where many differ from those of their neighbours; else 1."""
     unlike = [
         float(np.mean(np.abs(times[lag:] - times[:-lag]) > _LIKE * np.maximum(times[lag:], times[:-lag])))
         for lag in range(1, min(len(times) // (_LEAST_ITERATIONS + 1), _MOST_TOGETHER) + 1)

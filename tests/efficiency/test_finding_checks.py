@@ -154,8 +154,7 @@ def test_memsets_that_the_host_waits_for(tmp_path: Path) -> None:
 
 def test_pages_that_migrate_back_and_forth(tmp_path: Path) -> None:
     made = report()
-    for index in range(200):
-        begin = index * 100 * US
+    for begin in range(0, 200 * 100 * US, 100 * US):
         made.copy(begin, begin + 20 * US, 65_536, kind=11, stream=13)
         made.kernel("k(int)", begin, begin + 60 * US)
         made.copy(begin + 60 * US, begin + 80 * US, 65_536, kind=12, stream=13)

@@ -57,17 +57,15 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
         for column, number in (("source", event_types.SOURCE_MEMORY), ("destination", event_types.DESTINATION_MEMORY))
     ]
     prefetch = value_of(run, MIGRATION_CAUSE, MIGRATION_CAUSES[1])
-    copies = (
-        run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION, pl.col("migration").ne_missing(prefetch))
-        .select(
-            pl.col("row", "size", "end").cast(pl.Int64),
-            begin=pl.col("start").cast(pl.Int64),
-            device=pl.lit(pl.Series(run.events.rows.device)).gather("row"),
-            kind=pl.col("value").replace_strict(kinds, default=None, return_dtype=pl.Int8),
-            is_pageable=pl.any_horizontal(pageable),
-        )
-        .filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
+    is_counted = pl.col("number") == event_types.MEMORY_OPERATION, pl.col("migration").ne_missing(prefetch)
+    copies = run.operations.filter(*is_counted).select(
+        pl.col("row", "size", "end").cast(pl.Int64),
+        begin=pl.col("start").cast(pl.Int64),
+        device=pl.lit(pl.Series(run.events.rows.device)).gather("row"),
+        kind=pl.col("value").replace_strict(kinds, default=None, return_dtype=pl.Int8),
+        is_pageable=pl.any_horizontal(pageable),
     )
+    copies = copies.filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
     is_alone = run.on_devices.mask == 1 << MEMORY
     alone = time_where(run.on_devices, is_alone, copies.select("device", "begin", "end"))
     return DeviceCopies(copies.with_columns(alone=pl.Series(alone)))
