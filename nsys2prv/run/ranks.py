@@ -96,7 +96,7 @@ def resolve_ranks(
     run.check_periods(spans)
     run.check_versions()
     is_known = len(by_rank) > 1 or any(identity.ranks_of_run for identity in run.identities)
-    known_size = size if is_known else None
+    known_size = size if is_known and size <= MOST_RANKS else None
     return RanksAndHosts(tuple(run.identities), tuple(sorted(by_rank)), known_size, missing, tuple(run.issues))
 
 

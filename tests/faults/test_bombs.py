@@ -1,6 +1,7 @@
 """Contents that would take memory or time without end: a limit, with a sentence where it is reached."""
 
 import contextlib
+import json
 import resource
 import sqlite3
 import subprocess
@@ -52,10 +53,10 @@ def test_a_run_of_more_ranks_than_there_are_is_read(size: str, command_line: Com
     report.write(command_line.folder / "x.sqlite")
 
     done = translated(command_line)
-
     assert done.returncode == 0, done.stderr
     is_number = size.isdecimal() and len(size) <= 18
     assert ("are not looked for" in done.stderr) == is_number
+    assert json.loads((command_line.folder / "OUT.json").read_text())["run"]["size"] is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,6 @@ def test_a_correlation_id_may_be_any_number(number: int, command_line: CommandLi
     report.write(command_line.folder / "x.sqlite")
 
     done = translated(command_line)
-
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
 
