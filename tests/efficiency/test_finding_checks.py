@@ -73,12 +73,14 @@ def test_hardly_any_work_follows_from_what_explains_most_of_the_idle_time(tmp_pa
     assert result.findings["consequence_of"].to_list() == [None, "start-up"]
 
 
-def test_before_a_thread_appears_it_computes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_before_a_thread_appears_it_computes_nothing(tmp_path: Path, scheduled: bool) -> None:
     made = report()
     made.os_call("read", 0, 10 * MS)
+    if scheduled:
+        made.on_cpu(450 * MS, 900 * MS, tid=2000)
     call = made.api_call("cudaLaunchKernel_v7000", 450 * MS, 451 * MS, tid=2000)
     made.kernel("k(int)", 500 * MS, 900 * MS, correlation=call)
-
     assert "not known 90.0 %" in str(finding(measured(tmp_path, made), "start-up")["seen"])
 
 
