@@ -169,11 +169,7 @@ def _labels(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]
 
 def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
     """What remains of the paths of runs without what all begin and end with; a single part where that is enough; empty where
-    it does not tell them apart.
-
-    >>> path_labels([["x/before/reports"], ["x/after/reports"]]), path_labels([["x/run"], ["x/run/new"]])
-    (['before', 'after'], ['run', 'run/new'])
-    """
+    it does not tell them apart."""
     runs = list(map(_parts, inputs))
     first = len(_common_start(runs))
     last = len(_common_start([parts[first:][::-1] for parts in runs]))

@@ -303,14 +303,18 @@ class MeasuredRun:
         """When threads create communicators and contexts, and set up the profiler: `row`, `start`, `end`, `state`."""
         regions = self.frame(run_events.NCCL_REGIONS)
         named = regions.with_columns(self.events.named(regions["number"], regions["value"]).alias("name"))
-        created = {COMMUNICATOR: host_states.creates_communicators(named), CONTEXT: self._creates_context()}
+        rows, since, edges = self.events.rows, pl.col("since"), ("row", "start", "end")
+        creating = rows.located(host_states.creates_communicators(named))
+        # Threads that NCCL starts meanwhile work and wait for it.
+        begun = pl.DataFrame({"row": self.callers, "task": rows.task[self.callers], "since": self.seen_since})
+        helpers = creating.drop("row").join(begun, on="task").filter(since.is_between("start", "end") & (since > 0))
+        creating = pl.concat([creating.select(edges), helpers.cast({"row": pl.Int32}).select(edges)])
+        created = {COMMUNICATOR: creating, CONTEXT: self._creates_context()}
         setup = self.frame(run_events.PROFILER_SETUP)
         # Of other names, such as dlopen(...), some is the program's.
         is_profiling = self.events.named(setup["number"], setup["value"]).str.contains("profiling|CUPTI").fill_null(value=False)
         created[PROFILER] = setup.filter(is_profiling)
-        return pl.concat(
-            events.select("row", "start", "end", state=pl.lit(state, pl.UInt8)) for state, events in created.items()
-        )
+        return pl.concat(events.select(edges, state=pl.lit(state, pl.UInt8)) for state, events in created.items())
 
     def _creates_context(self) -> pl.DataFrame:
         rows, calls = self.events.rows, self.calls

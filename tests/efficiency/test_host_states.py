@@ -18,25 +18,25 @@ def bar_of(result: EfficiencyResult) -> dict[str, float]:
     return {part.name: round(part.value / MS) for part in verdict(result.head, result.tables).bar}
 
 
-def test_contexts_and_communicators_that_are_created_are_no_start_up_and_no_allocation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("thread", [{}, {"tid": 3_000}], ids=["by the thread that asks", "by a thread of NCCL"])
+def test_contexts_and_communicators_are_no_start_up_and_no_allocation(tmp_path: Path, thread: dict[str, int]) -> None:
     """The context before the first work, the communicator after it: 300 and 400 of 1,000 ms."""
     report = ReportBuilder().gpu(0)
     report.api_call("cudaGetDeviceCount_v3020", 0, MS)
     report.api_call("cudaFree_v3020", MS, 301 * MS)
     report.kernel("first", 350 * MS, 400 * MS, launch=(349 * MS, 350 * MS))
     report.nvtx_range("ncclCommInitRank", 420 * MS, 820 * MS, domain="NCCL")
-    report.api_call("cudaMalloc_v3020", 430 * MS, 530 * MS)
-    report.kernel("second", 900 * MS, 1_000 * MS, launch=(899 * MS, 900 * MS))
+    report.api_call("cudaMalloc_v3020", 430 * MS, 530 * MS, **thread)
+    call = report.api_call("cudaLaunchKernel_v7000", 899 * MS, 900 * MS, **thread)
+    report.kernel("second", 900 * MS, 1_000 * MS, correlation=call)
     found = measured(tmp_path, report)
-
     assert bar_of(found) == {
         "compute": 150, "start_up": 50, "starved_communicator": 400, "starved_context": 300, "starved_host": 99,
         "starved_launch": 1,
     }  # fmt: skip
     for kind, cost in (("creating-communicators", 400), ("creating-context", 300)):
         assert (finding(found, kind)["cost_ns"], finding(found, kind)["share"]) == (cost * MS, cost / 1_000)
-    kinds = set(found.tables["findings"]["kind"])
-    assert not kinds & {"start-up", "idle-devices", "allocations", "host-bound"}
+    assert not set(found.tables["findings"]["kind"]) & {"start-up", "idle-devices", "allocations", "host-bound"}
 
 
 def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> None:
