@@ -40,8 +40,9 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
     )
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
+        in_os = f" or in calls of the OS ({percent(part)})" if (part := losses.total("in_os") / losses.cost) else ""
         unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
-        return {"unknown": unknown}
+        return {"known": f"{in_os}{unknown}"}
 
 
 class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES), of_host=True):
@@ -65,9 +66,8 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         parts = {"sleeps or waits": losses.total("waiting"), "computes": losses.total("computing")}
-        shares = {does: part / losses.cost for does, part in parts.items()}
-        does = [f"{does} for {percent(share)} of the time" for does, share in shares.items() if share >= 0.01]
-        return {"does": "".join(f", and {one}" for one in does)}
+        shares = {does: part / losses.cost for does, part in parts.items() if part >= 0.01 * losses.cost}
+        return {"does": "".join(f", and {does} for {percent(share)} of the time" for does, share in shares.items())}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Batches are there at once, also where another thread loads them."""
