@@ -127,9 +127,10 @@ class LengthInterval(NamedTuple):
     least: int
     most: int | None
 
-    def of_part(self, length: int, run: int) -> LengthInterval:
-        """The interval of a part of the run that is as uncertain as the run; their lengths, ns."""
-        return LengthInterval(max(length - (run - self.least), 0), None if self.most is None else length + self.most - run)
+    def of_part(self, length: int, run: int, error: int = 0) -> LengthInterval:
+        """The interval of a part of the run that is as uncertain as the run, and by an error more; their lengths, ns."""
+        longer = length - run + error
+        return LengthInterval(max(length - run - error + self.least, 0), None if self.most is None else self.most + longer)
 
 
 def length_interval(events: RunEvents) -> LengthInterval:

@@ -61,9 +61,11 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
     run = recorded.in_window(window)
     # Edges of other windows are times, and no events whose clocks can be wrong.
     of_recording = length_interval(events) if window.name == ALL else LengthInterval(events.length, events.length)
-    interval = of_recording.of_part(run.events.length, events.length)
-    events = run.events
     measurements = measure_all(run, table_registry.METERS)
+    clocks = run.measurements.get(DeviceClocks)
+    error = clocks.error if isinstance(clocks, DeviceClocks) and window.name == ALL else 0
+    interval = of_recording.of_part(run.events.length, events.length, error)
+    events = run.events
     tables = _tables(run, measurements)
     tables |= {table.name: table.frame(rows) for table, rows in findings_of(run, tables).items()}
     tables |= {table.name: table.frame(rows) for table, rows in closeup_tables(run, tables).items()}

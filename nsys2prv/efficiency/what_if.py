@@ -95,9 +95,7 @@ STANDARD = (
 """Options of the scenarios of a run for which no change is requested."""
 
 NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
-PAGES_ALONE = (
-    "pages of unified memory move within the time of kernels and hosts that wait for them: no change is about them alone"
-)
+PAGES_ALONE = "pages of unified memory move within the time of kernels and hosts that wait: no change is about them alone"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (

@@ -224,8 +224,7 @@ class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
         active = pl.DataFrame({"device": evidence.first >= 0}).select(pl.col("device").arg_true().cast(pl.Int64))
         losses = active.with_columns(count=1, cost=lost, begin=last, end=evidence.length)
         also, doing = _at_edge(evidence.gaps.all_gaps.filter(pl.col("cause") == AT_END))
-        share = percent(lost / evidence.length)
-        return self.finding(Losses.placed(losses), also, lost, after=lost, share=share, doing=doing)
+        return self.finding(Losses.placed(losses), also, lost, after=lost, share=percent(lost / evidence.length), doing=doing)
 
 
 class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,), is_summary=True):

@@ -20,7 +20,7 @@ from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
 from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE, MIGRATION_CAUSES
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.wording import time
+from nsys2prv.vocabulary.wording import percent, time
 
 TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
@@ -35,7 +35,8 @@ class DeviceCopies(Measurement):
     ----------
     copies
         `row` of the stream, `device`, `begin`, `end`, `size` in bytes, `kind` (a number of nsys), `is_pageable` (one side is
-        pageable memory), and `alone`: the time in which no kernel runs, ns.
+        pageable memory), `is_evicted` (a page for which the device has no room), and `alone`: the time in which no kernel
+        runs, ns.
     """
 
     copies: pl.DataFrame
@@ -56,7 +57,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
         pl.col(column) == value_of(run, number, event_types.MEMORY_KINDS[0])
         for column, number in (("source", event_types.SOURCE_MEMORY), ("destination", event_types.DESTINATION_MEMORY))
     ]
-    prefetch = value_of(run, MIGRATION_CAUSE, MIGRATION_CAUSES[1])
+    prefetch, eviction = (value_of(run, MIGRATION_CAUSE, MIGRATION_CAUSES[cause]) for cause in (1, 4))
     is_counted = pl.col("number") == event_types.MEMORY_OPERATION, pl.col("migration").ne_missing(prefetch)
     copies = run.operations.filter(*is_counted).select(
         pl.col("row", "size", "end").cast(pl.Int64),
@@ -64,6 +65,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
         device=pl.lit(pl.Series(run.events.rows.device)).gather("row"),
         kind=pl.col("value").replace_strict(kinds, default=None, return_dtype=pl.Int8),
         is_pageable=pl.any_horizontal(pageable),
+        is_evicted=pl.col("migration").eq_missing(eviction),
     )
     copies = copies.filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
     is_alone = run.on_devices.mask == 1 << MEMORY
@@ -245,9 +247,7 @@ class Allocations(GapRule, kind="allocations"):
 
 class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):
     fewest = Threshold("fewest migrations of a device", 100, "pages are needed once, and fewer are a start", "")
-    both_ways = Threshold(
-        "least part of the bytes in the direction with fewer, for `back and forth`", 0.1, "else pages migrate once"
-    )
+    both_ways = Threshold("least part of the bytes in one direction, for `back and forth`", 0.1, "else pages migrate once")
     least = Threshold.least_share(0.02, "less is not worth a prefetch")
 
     def losses(self, evidence: Evidence, kinds: Sequence[int] = OF_UNIFIED_MEMORY) -> Losses:
@@ -259,6 +259,10 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         there, back = (of_kind.where(pl.col("device").is_in(losses.indices)) for of_kind in of_kinds)
         moved, returned = there.total("bytes"), back.total("bytes")
         fewer = min(moved, returned) / max(moved + returned, 1)
+        copies = evidence.run.measured(DeviceCopies).copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
+        evicted = int(copies.filter("is_evicted")["size"].sum()) / max(moved + returned, 1)
+        turns = ": pages migrate back and forth" if fewer >= self.both_ways.value else ""
+        room = f"; {percent(evicted)} of all were evicted, as the device has no room for them"
         faults = losses.of_devices(evidence.rows.located(evidence.run.frame(PAGE_FAULTS)))
         faults = faults.select("device", "end", begin="start").cast(pl.Int64)
         handled = int(together(faults)["cost"].sum())
@@ -270,17 +274,17 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
             to_device=there.cost,
             to_host=back.cost,
             size=str(Number("", (moved + returned) / losses.total("count"), "bytes")),
-            turns=": pages migrate back and forth" if fewer >= self.both_ways.value else "",
+            turns=f"{turns}{room if evicted >= self.both_ways.value else ''}",
             faults=faults.height,
             handled=handled,
         )
         if faults.is_empty():
             unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
             return replace(finding, text=finding.text + unknown, is_bound=False)
-        copies = evidence.run.measured(DeviceCopies).copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
         copies = losses.of_devices(copies).select(faults.columns).cast(pl.Int64)
         waits = Losses.of(evidence.run, together(pl.concat([faults, copies])))
         cost = waits.devices.select("device", "cost")
         waiting = Losses(losses.devices.drop("cost").join(cost, on="device", maintain_order="left"), waits.parts)
         text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
-        return replace(finding, text=text, losses=waiting)
+        # Where a kernel waits for pages that others fetch, nothing of it is in these times.
+        return replace(finding, text=text, losses=waiting, is_bound=False)

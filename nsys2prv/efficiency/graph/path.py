@@ -86,9 +86,7 @@ CRITICAL_PATH_TOTALS = Table(
     "What the critical path consists of",
     "one name of one of several divisions",
     (
-        Column.text(
-            "by", "what divides the path: `kind`, `family` and `kernel` (only kernels), `task`, `host cause` (only hosts)"
-        ),
+        Column.text("by", "the division: `kind`, `family` and `kernel` (only kernels), `task`, `host cause` (only hosts)"),
         Column.text("name", "of the part"),
         Column.ns("total_ns", "sum of its segments"),
         Column.share("share", "`total_ns` / length of the path"),

@@ -34,16 +34,17 @@ _PARTS = 1_000
 
 @dataclass(frozen=True)
 class DeviceClocks(Measurement):
-    """Devices whose times contradict those of their hosts, and how."""
+    """Devices whose times contradict those of their hosts, and how; and the largest `error` that shows in it, ns."""
 
     contradictions: Mapping[int, str]
+    error: int = 0
 
 
 def device_clocks(run: MeasuredRun) -> DeviceClocks:
     """Compare starts of work with their launches, and with ends of the synchronizations that wait for it."""
     # Of calls before the window it is not known when they began.
-    launches = run.launches.filter(pl.col("time") >= 0)
-    launches = launches.with_columns(device=pl.Series(run.events.rows.device[launches["to_row"].to_numpy()]))
+    device = pl.lit(pl.Series(run.events.rows.device)).gather("to_row")
+    launches = run.launches.filter(pl.col("time") >= 0).with_columns(device=device)
     latency = pl.col("to_time") - pl.col("time")
     by_device = launches.group_by("device").agg(
         least=latency.min(), launched=pl.len(), early=(latency <= -SMALLEST_ERROR).sum()
@@ -52,20 +53,20 @@ def device_clocks(run: MeasuredRun) -> DeviceClocks:
     may_be_late = by_device.filter(pl.col("least") >= SMALLEST_ERROR)["device"]
     of_late = launches.filter(pl.col("device").is_in(may_be_late.implode()))
     late = _work_after_its_synchronization(run, of_late) if of_late.height else {}
-    contradictions = {}
+    contradictions, error = {}, 0
     for number, least, launched, early in by_device.iter_rows():
         if early >= FEWEST_CONTRADICTIONS and 2 * early >= launched:
             how = f"most work starts before it was launched, by up to {time(-least)}"
         elif late.get(number, 0) >= FEWEST_CONTRADICTIONS:
             how = (
-                f"nothing starts sooner than {time(least)} after its launch, but synchronizations end before the "
-                "work that they wait for begins"
+                f"nothing starts sooner than {time(least)} after its launch, but synchronizations end before their work begins"
             )
         else:
             continue
+        error = max(error, abs(least))
         contradictions[number] = f"times of {run.events.rows.devices[number].name} contradict those of its host: {how}"
     unknown = "what compares both is not known: causes of gaps and of compute-absent time, the critical path"
-    return DeviceClocks(contradictions, warnings=[f"{text}; {unknown}" for text in contradictions.values()])
+    return DeviceClocks(contradictions, error, warnings=[f"{text}; {unknown}" for text in contradictions.values()])
 
 
 def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) -> Mapping[int, int]:
