@@ -70,8 +70,8 @@ class Tile(NamedTuple):
 
 class Verdict(NamedTuple):
     """What matters first: how much of the wall time was computed, in which window, what costs most of all findings, and the
-    largest loss, in one sentence; the wall time by cause, in the order in which it is read (shares add up to 1; empty where
-    nothing was measured); and four numbers."""
+    largest other part, in one sentence; the wall time by cause, in the order in which it is read (shares add up to 1; empty
+    where nothing was measured); and four numbers."""
 
     sentence: str
     bar: tuple[BarPart, ...]
@@ -190,7 +190,7 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     useful = run["device_parallel_efficiency"] if is_useful else bar[0].share
     losses = [part for part in bar[1:] if part.name != "other" and not (is_useful and part.group == parts.COMMUNICATION)]
     largest = sorted(losses, key=lambda part: -part.share)[:1]
-    loss = "".join(f"; largest loss: {part.title}, {percent(part.share)}" for part in largest)
+    loss = "".join(f"; largest other part: {part.title}, {percent(part.share)}" for part in largest)
     computed = "computed or ran NCCL kernels" if is_useful else "computed"
     return f"{who} {computed} {percent(useful)} of {length}{_first_finding(tables['findings'])}{loss}"
 

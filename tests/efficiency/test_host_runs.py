@@ -84,7 +84,7 @@ def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(tmp_path:
         ("mpi", "other MPI calls", 3 * MS),
         ("mpi_shut_down", "MPI shut-down (MPI_Finalize)", 5 * MS),
     ]
-    assert "largest loss: MPI start-up (MPI_Init), 54.3 %" in found.sentence
+    assert "largest other part: MPI start-up (MPI_Init), 54.3 %" in found.sentence
     windows = result.tables["windows"]
     assert windows.select("window", "begin_ns", "end_ns").rows() == [
         ("whole run", 0, 35 * MS),
@@ -130,7 +130,7 @@ def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], 
     lines = done.stdout.splitlines()
     assert lines[1] == (
         "no work of GPUs was recorded; 2 host threads computed 70.0 % of 10.000 ms (the whole run); it would be about 1.000 ms "
-        "(10.0 %) shorter without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; largest loss: MPI calls, 30.0 %"
+        "(10.0 %) shorter without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; largest other part: MPI calls, 30.0 %"
     )
     assert "MPI Load Balance" in done.stdout
     assert "GPU" not in "".join(lines[2:]).replace("no work of a GPU was recorded", "")

@@ -86,7 +86,7 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
     after_result = pl.col("after_download") & pl.col("former_size").is_between(0, largest.value)
     gap_cause = GapCause(
         pl.col("is_late")
-        & ((pl.col("synchronization_ns") > 0) | (after_result & (pl.col("memory_ns") > 0)))
+        & (pl.col("begins_in_wait") | (after_result & (pl.col("memory_ns") > 0)))
         & (pl.col("before_kernel") | pl.col("before_upload"))
         & (pl.col("length") <= longest.value)
         & (pl.col("in_os") <= os_part.value * pl.col("length")),

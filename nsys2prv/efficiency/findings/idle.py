@@ -157,11 +157,8 @@ class StateRule(FindingRule, texts="state-rule"):
         return losses if is_long and losses.cost >= self.least.value * evidence.length * evidence.devices else Losses()
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        return {
-            "each": losses.cost / len(losses),
-            "share": percent(losses.cost / (evidence.length * evidence.devices)),
-            "name": evidence.name(losses.longest["device"]),
-        }
+        share = percent(losses.cost / (evidence.length * evidence.devices))
+        return {"each": losses.cost / len(losses), "share": share, "name": evidence.name(losses.longest["device"])}
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         pieces = finding.losses.of_devices(self.pieces(evidence))
@@ -205,8 +202,9 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
             f"{what} {share} (half of it {half} or more at a time)" for what, share, half in shares if share != percent(0)
         ]
         is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
-        also = [Number(title, total, "ns") for title, total, _ in kinds]
-        finding = self.finding(losses, also, **self.values(losses, evidence))
+        finding = self.finding(
+            losses, [Number(title, total, "ns") for title, total, _ in kinds], **self.values(losses, evidence)
+        )
         text = f"{finding.text}: {', '.join(listed)}" + ("; what it waits for was not recorded" if is_unnamed else "")
         return replace(finding, text=text)
 

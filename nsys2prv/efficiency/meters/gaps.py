@@ -27,7 +27,7 @@ _CAUSES = (
 )
 CAUSE_COLUMNS = [column.name for column in _CAUSES]
 """Columns with the idle time by what the launching thread does: its states, then `unknown_ns`."""
-UNKNOWN_COLUMN = CAUSE_COLUMNS[-1]
+UNKNOWN_COLUMN, _SYNCHRONIZATION = CAUSE_COLUMNS[-1], host_states.NAMES.index("synchronization")
 CAUSE_TITLES = dict(zip(CAUSE_COLUMNS, (*(title for _, title, _ in host_states.STATES), "not known"), strict=True))
 """Names of these columns for people."""
 
@@ -151,7 +151,7 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value` (null:
     the window ends), `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it
     (-1: not known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
-    `former_value` and `former_size` (-1: not known); and CAUSE_COLUMNS."""
+    `former_value` and `former_size` (-1: not known); CAUSE_COLUMNS; and `begins_in_wait`, for the device."""
     on_devices = run.on_devices
     gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
     # What ended last where a gap begins; nothing where the window does.
@@ -187,6 +187,8 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     in_no_state[~is_launched] = UNSCHEDULED + 1
     by_cause[in_no_state, np.arange(len(thread))] = end - since - by_cause.sum(axis=0)
     by_cause[-1] += since - begin
+    waits = by_cause[_SYNCHRONIZATION] > 0
+    waits[waits] = states.key[states.segments.find(thread[waits], begin[waits])] == _SYNCHRONIZATION
     columns = pl.col("row", "number", "value", "start", "end", "size")
     places = (gaps.select(pl.when(pl.col(name) != NONE).then(name)).to_series() for name in ("next", "former"))
     following, former = (run.operations.select(columns.gather(place)) for place in places)
@@ -198,7 +200,7 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
             former.select(
                 former_number=pl.col("number").fill_null(0), former_value=pl.col("value").fill_null(0), former_size=size
             ),
-            pl.DataFrame(list(by_cause), schema=CAUSE_COLUMNS),
+            pl.DataFrame([*by_cause, waits], schema=[*CAUSE_COLUMNS, "begins_in_wait"]),
         ],
         how="horizontal",
     )
