@@ -44,9 +44,9 @@ def prepare_libraries() -> None:
         raise UsageError(f"POLARS_MAX_THREADS={threads}: no number of threads; give 1 or more, or leave it out")
     for name, value in LIBRARY_SETTINGS.items():
         os.environ.setdefault(name, value)
-    # Other C libraries have no such function.
+    # Other C libraries have no such function, and users may have their own settings.
     with contextlib.suppress(AttributeError):
-        for setting, size in _KEPT_BY_GNU:
+        for setting, size in () if "MALLOC_ARENA_MAX" in os.environ else _KEPT_BY_GNU:
             ctypes.CDLL(None).mallopt(setting, size)
     # Millions of rows are a few objects: there is little to collect, and looking for garbage takes time.
     gc.set_threshold(250_000)
