@@ -17,6 +17,7 @@ from nsys2prv.efficiency.outputs.comparison_text import comparison_as_markdown, 
 from nsys2prv.efficiency.outputs.export import as_talp, csv_files, json_text, write_files
 from nsys2prv.efficiency.outputs.text import efficiency_as_text
 from nsys2prv.efficiency.result_tables import Frames, Table
+from nsys2prv.efficiency.verdict import WINDOW_TITLES
 from nsys2prv.errors import NotEfficiency, counted
 from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary.limits import read_ordinary
@@ -275,8 +276,9 @@ def _check_head(head: Mapping[str, Any]) -> None:
         if not isinstance(head[key], of_key) or not all(isinstance(entry, of_entries) for entry in entries):
             raise ValueError(f"{key} is no {what}")
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
-    if not all(isinstance(length, int) and 0 <= length <= _LARGEST for length in (least, most or 0)):
-        raise ValueError("length_interval has no lengths")
+    is_known = head["window"]["name"] in WINDOW_TITLES
+    if not is_known or not all(isinstance(length, int) and 0 <= length <= _LARGEST for length in (least, most or 0)):
+        raise ValueError("window has no name of one, or length_interval no lengths")
 
 
 def _check_numbers(name: str, table: pl.DataFrame) -> None:

@@ -176,8 +176,7 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
         When no process uses a GPU.
     """
     arguments, options = seen_by_workers(arguments, options or WhatIfOptions())
-    limit = memory.bytes_of_process(options.memory, 0)
-    with memory.limited(limit), scratch_folder(options.scratch) as folder:
+    with memory.limited(memory.bytes_of_process(options.memory, 0)), scratch_folder(options.scratch) as folder:
         events = read_events(arguments, options, folder, with_dependencies=True)
         return replayed_events(events, options)
 

@@ -42,7 +42,9 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Pa
 def test_what_costs_most_comes_before_the_start(slow_gpu: EfficiencyResult) -> None:
     sentence = of(slow_gpu).sentence
 
-    finding = r"; it would be \S+ ms \(\d+\.\d %\) shorter without: [A-Z][^;]+ on [^;]*gpu\d+:D\d[^;]*; largest other part: start-up"
+    finding = (
+        r"; it would be \S+ ms \(\d+\.\d %\) shorter without: [A-Z][^;]+ on [^;]*gpu\d+:D\d[^;]*; largest other part: start-up"
+    )
     assert re.search(finding, sentence)
 
 
@@ -96,7 +98,9 @@ def test_a_gpu_without_work_computes_nothing(tmp_path: Path) -> None:
 
     found = of(measured(tmp_path, report))
 
-    assert found.sentence.startswith("1 GPU computed 0.0 % of 1.000 µs (the whole run); largest other part: copies and memsets, 90")
+    assert found.sentence.startswith(
+        "1 GPU computed 0.0 % of 1.000 µs (the whole run); largest other part: copies and memsets, 90"
+    )
     assert percent(found.tiles[0].value) == "90.0 %"
 
 

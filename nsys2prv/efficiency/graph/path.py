@@ -329,8 +329,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
         CRITICAL_PATH_TOTALS: totals.rows(),
         CRITICAL_PATH_ROWS: _rows_beside(built, totals),
     }
-    warnings = [*built.warnings, *warnings]
-    return CriticalPath(MeasuredGraph(built, path, totals), ideal_length, tables=tables, warnings=warnings)
+    return CriticalPath(MeasuredGraph(built, path, totals), ideal_length, tables=tables, warnings=[*built.warnings, *warnings])
 
 
 def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
