@@ -298,8 +298,8 @@ def test_texts_in_markdown_do_nothing(runs: list[EfficiencyResult], text: str) -
 def test_a_result_of_a_file_without_a_length_is_refused(runs: list[EfficiencyResult], tmp_path: Path) -> None:
     content = runs[0].as_json()
     intervals = ({}, {"least_ns": None, "most_ns": 1}, {"least_ns": 1, "most_ns": "x"}, {"least_ns": -1})
-    for number, damaged in enumerate([{"window": {"begin_ns": 0}}, *({"length_interval": interval} for interval in intervals)]):
-        path = tmp_path / f"damaged{number}.json"
+    path = tmp_path / "damaged.json"
+    for damaged in ({"window": {"begin_ns": 0}}, *({"length_interval": interval} for interval in intervals)):
         path.write_text(json.dumps({**content, **damaged}))
         with pytest.raises(NotEfficiency, match="damaged"):
             compare([path, runs[1]])
