@@ -68,7 +68,6 @@ def test_hardly_any_work_follows_from_what_explains_most_of_the_idle_time(tmp_pa
     made.os_call("read", 0, 690 * MS)
     made.kernel("k(int)", 693 * MS, 700 * MS, launch=(690 * MS, 691 * MS))
     result = measured(tmp_path, made)
-
     assert result.findings["kind"].to_list() == ["start-up", "little-gpu-work"]
     assert result.findings["consequence_of"].to_list() == [None, "start-up"]
 
@@ -90,7 +89,7 @@ def test_what_the_profiler_sets_up_is_no_start_of_the_program(tmp_path: Path) ->
     made.row("PROFILER_OVERHEAD", start=0, end=350 * MS, globalTid=made.global_tid(), nameId=made.string("CUDA profiling"))
     made.kernel("k(int)", 500 * MS, 900 * MS, launch=(499 * MS, 500 * MS))
     result = measured(tmp_path, made)
-
+    assert finding(result, "profiler-set-up")["cost_ns"] == 350 * MS
     absent = result.tables["absent_time"].row(0, named=True)
     assert (absent["starved_profiler_ns"], absent["start_up_ns"]) == (350 * MS, 150 * MS)
     assert "start-up" not in result.findings["kind"].to_list()

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph.path import path_end, path_segments
 from nsys2prv.efficiency.graph.replay import replay
 from nsys2prv.efficiency.graph.run_graph import graph_of_run
-from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, WAITING
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, PROFILER, WAITING
 from nsys2prv.efficiency.iterations import BY_KERNELS, find_iterations
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -32,11 +32,11 @@ from .conftest import few_of
 
 FOUND: dict[str, list[str]] = {
     # 1.8 ms of kernels in half a second.
-    "gpu-metrics-a100": ["creating-context", "little-gpu-work"],
+    "gpu-metrics-a100": ["profiler-set-up", "creating-context", "little-gpu-work"],
     # Where another finding explains most of the idle time, that comes first.
-    "callchains": ["creating-context", "little-gpu-work"],
+    "callchains": ["profiler-set-up", "creating-context", "little-gpu-work"],
     "mpi-openacc-4gpu": ["creating-context", "start-up", "allocations", "little-gpu-work"],
-    "cuda-graphs": ["little-gpu-work"],
+    "cuda-graphs": ["profiler-set-up", "little-gpu-work"],
     "tensorrt-3.1": ["shut-down", "little-gpu-work"],
     # Nothing runs on any GPU for 5.8 s between two phases.
     "v100x8": ["idle-devices", "start-up"],
@@ -45,9 +45,9 @@ FOUND: dict[str, list[str]] = {
         for number in range(1, 9)
     },
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.
-    "mpi-as-nvtx-2.9": ["data-loading", "start-up", "creating-context", "pageable-copies", "few-blocks"],
+    "mpi-as-nvtx-2.9": ["data-loading", "start-up", "creating-context", "pageable-copies", "profiler-set-up", "few-blocks"],
     # A wait for the device after every kernel, and copies of single values.
-    "no-metadata-2020": ["synchronization-stalls", "small-copies"],
+    "no-metadata-2020": ["idle-devices", "synchronization-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
     "one-process-4gpu": ["host-bound", "start-up", "host-waits", "pageable-copies"],
     # Python and calls of the OS between short bursts of kernels, and each kernel is loaded when it is launched first.
@@ -56,13 +56,14 @@ FOUND: dict[str, list[str]] = {
     "pytorch-nccl-2gpu": ["host-bound"],
     # More goes back to the host than to the device.
     "pytorch-uvm": ["unified-memory", "start-up", "creating-context", "unfused-kernels"],
-    "cloverleaf-3.13": ["creating-context", "idle-devices", "pageable-copies"],
+    "cloverleaf-3.13": ["creating-context", "profiler-set-up", "idle-devices", "pageable-copies"],
     # Halos of 16 KiB.
-    "openacc-mpas": ["idle-devices", "host-waits", "small-copies"],
+    "openacc-mpas": ["idle-devices", "profiler-set-up", "host-waits", "small-copies"],
 }
 """What is found in the reports; in all others nothing is."""
 
 PARTS_OF_FINDING = {
+    "profiler-set-up": [OF_STATES[PROFILER]],
     "creating-communicators": [OF_STATES[COMMUNICATOR]],
     "creating-context": [OF_STATES[CONTEXT]],
     "host-waits": [OF_STATES[state] for state in WAITING],
@@ -94,7 +95,7 @@ SAYS_IT = {
     **{part: {kind} for kind, parts in PARTS_OF_FINDING.items() if kind != "host-waits" for part in parts},
 }
 """Kinds of findings that tell a cause; of others any finding that costs as much."""
-UNEXPLAINED = {"undecided", "queued", "starved_profiler"}
+UNEXPLAINED = {"undecided", "queued"}
 
 
 def test_what_takes_much_time_has_a_finding(name: str, efficiency: Measured) -> None:

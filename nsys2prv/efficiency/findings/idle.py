@@ -17,7 +17,7 @@ from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
-from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, STATES, WAITING
+from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, PROFILER, STATES, WAITING
 from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
@@ -131,16 +131,13 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         )
 
 
-_SHORTEST_CREATION = Threshold("shortest time of a device", 20_000_000, "less is the start of any program", "ns")
-_OF_CREATION = Threshold("least part of the time of all devices", 0.05, "every run has a start")
-
-
 class StateRule(FindingRule, texts="state-rule"):
     """A rule about launch-starved time in which launching threads are in some states, as the wall time by cause has it."""
 
     states: Sequence[int]
     """Places in `host_states.STATES`."""
-    shortest: Threshold | None = None
+    shortest: Threshold | None = Threshold("shortest time of a device", 20_000_000, "less is the start of any program", "ns")
+    least = Threshold("least part of the time of all devices", 0.05, "every run has a start")
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
         """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
@@ -165,20 +162,23 @@ class StateRule(FindingRule, texts="state-rule"):
         return pieces.select("begin", "end", row=pl.lit(pl.Series(evidence.run.callers)).gather("thread"))
 
 
+class ProfilerSetUp(StateRule, kind="profiler-set-up", needs=(rule.CUDA_CALLS,)):
+    states = (PROFILER,)
+    gap_cause = GapCause(pl.col("profiler_ns") >= _DOMINANT * pl.col("length"))
+
+
 class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rule.CUDA_CALLS, rule.NCCL_RANGES)):
-    least, shortest = _OF_CREATION, _SHORTEST_CREATION
     states = (COMMUNICATOR,)
     gap_cause = GapCause(pl.col("communicator_ns") >= _DOMINANT * pl.col("length"))
 
 
 class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS,)):
-    least, shortest = _OF_CREATION, _SHORTEST_CREATION
     states = (CONTEXT,)
     gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
 
 
 class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HOST_STATES)):
-    least = Threshold("least part of the time of all devices", 0.02, "less is not worth a look")
+    least, shortest = Threshold("least part of the time of all devices", 0.02, "less is not worth a look"), None
     states = WAITING
     gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
 

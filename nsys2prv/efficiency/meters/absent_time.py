@@ -32,7 +32,7 @@ _WAITS_FOR_DEVICE = ("synchronization", "memory", "allocation", "mpi")
 _STARVED_PARTS = [
     name for name, state in zip(parts.OF_STATES, host_states.NAMES, strict=True) if state not in _WAITS_FOR_DEVICE
 ]
-_FOUND_PARTS = [parts.OF_STATES[state] for state in (host_states.COMMUNICATOR, host_states.CONTEXT, *host_states.WAITING)]
+_FOUND_PARTS = [parts.OF_STATES[state] for state in (*range(host_states.FIRST_CALL), *host_states.WAITING)]
 _NCCL_PARTS = ["late_rank", "transfer", "communication"]
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
