@@ -366,7 +366,7 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
     least = Threshold.least_share(0.05, "some conversions are in every model")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
-        values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)")
+        values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)", r"float16\w*_copy|unrolled_.*direct_copy")
         return _kernels(evidence, pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
 
 
