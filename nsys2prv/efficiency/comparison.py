@@ -81,8 +81,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     policies = sorted({result.head["nccl"] for result in measured})
     if len(policies) > 1:
         raise UsageError(
-            f"compare: NCCL kernels count as {' in some runs and as '.join(policies)} in others; measure all of them with the "
-            f"same --nccl"
+            f"compare: NCCL kernels count as {' in some runs and as '.join(policies)} in others; measure all with one --nccl"
         )
     results = dict(zip(letters, measured, strict=True))
     labels = options.label or _labels(inputs, measured)
@@ -161,10 +160,11 @@ def _labels(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]
     names = [short(as_utf8((_parts(paths) or ["run"])[-1]), LONGEST_LABEL) for paths in inputs]
     gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
     began = [str(result.head["began"] or "") for result in results]
-    gpus_began = list(map("{}, {}".format, gpus, began))
     # What was given twice: the same runs under numbers.
     numbered = [f"{name} ({number})" for number, name in enumerate(names, 1)]
-    return next(filter(_tell_apart, (path_labels(inputs), names, gpus, began, gpus_began)), numbered)
+    return next(
+        filter(_tell_apart, (path_labels(inputs), names, gpus, began, list(map("{}, {}".format, gpus, began)))), numbered
+    )
 
 
 def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:

@@ -37,8 +37,8 @@ from nsys2prv.run.session import seen_by_workers
 from nsys2prv.vocabulary import __version__, event_types
 from nsys2prv.vocabulary.wording import time
 
-_OF_PROGRAM = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES)
-"""What the program does itself; samples, scheduling and what the profiler does go on before and after it."""
+_OF_PROGRAM, _LAST_RANGES = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES), 1_000
+"""What the program does itself; samples, scheduling and what the profiler does go on before and after it. Ranges at its end."""
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:
@@ -62,8 +62,7 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
     # Edges of other windows are times, and no events whose clocks can be wrong.
     of_recording = length_interval(events) if window.name == ALL else LengthInterval(events.length, events.length)
     measurements = measure_all(run, table_registry.METERS)
-    clocks = run.measurements.get(DeviceClocks)
-    error = clocks.error if isinstance(clocks, DeviceClocks) and window.name == ALL else 0
+    error = run.measured(DeviceClocks).error if window.name == ALL else 0
     interval = of_recording.of_part(run.events.length, events.length, error)
     events = run.events
     tables = _tables(run, measurements)
@@ -113,7 +112,10 @@ def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     length = recorded.events.length
     frames = [frame for collection in _OF_PROGRAM if (frame := recorded.frame(collection)).height]
     first = max(min((int(frame["start"].to_numpy().min()) for frame in frames), default=0), 0)
-    last = min(max((int(frame["end"].to_numpy().max()) for frame in frames), default=length), length)
+    # Ranges of a thread that nobody ended do so together, where the recording ends.
+    ended = recorded.frame(RANGES).top_k(_LAST_RANGES, by="end").filter(~pl.struct("row", "end").is_duplicated())
+    ends = [*(recorded.frame(collection)["end"] for collection in _OF_PROGRAM[:-1]), ended["end"]]
+    last = min(max((int(end.to_numpy().max()) for end in ends if len(end)), default=length), length)
     begin = 0 if selected is not None and selected.begin is not None else first
     end = length if selected is not None and selected.end is not None else last
     return (begin, end) if end > begin else (0, length)

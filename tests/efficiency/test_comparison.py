@@ -263,7 +263,7 @@ def test_options_that_a_json_was_not_measured_with_are_refused(
 
 def test_readings_of_nccl_must_agree(results: list[EfficiencyResult]) -> None:
     useful = EfficiencyResult({**results[0].head, "nccl": "useful"}, results[0].tables)
-    with pytest.raises(UsageError, match="same --nccl"):
+    with pytest.raises(UsageError, match="one --nccl"):
         compare([useful, results[1]])
 
 

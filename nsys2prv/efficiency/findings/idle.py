@@ -125,10 +125,8 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").select(
             "device", begin=0, end=first, count=1, cost=pl.lit(costs).gather("device"), rows=rows_of_top(evidence.run)
         )  # fmt: skip
-        also, doing = _at_edge(gaps)
-        return self.finding(
-            Losses.placed(devices), also, longest, before=first, share=percent(first / evidence.length), doing=doing
-        )
+        (also, doing), share = _at_edge(gaps), percent(first / evidence.length)
+        return self.finding(Losses.placed(devices), also, longest, before=first, share=share, doing=doing)
 
 
 class StateRule(FindingRule, texts="state-rule"):
