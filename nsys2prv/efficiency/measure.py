@@ -38,7 +38,7 @@ from nsys2prv.vocabulary import __version__, event_types
 from nsys2prv.vocabulary.wording import time
 
 _OF_PROGRAM, _LAST_RANGES = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES), 1_000
-"""What the program does itself; samples, scheduling and what the profiler does go on before and after it. Ranges at its end."""
+"""What the program does itself, not samples, scheduling and what the profiler does; and how many ranges at its end are seen."""
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:

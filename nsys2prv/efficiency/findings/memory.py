@@ -260,6 +260,7 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         moved, returned = there.total("bytes"), back.total("bytes")
         fewer = min(moved, returned) / max(moved + returned, 1)
         copies = evidence.run.measured(DeviceCopies).copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
+        copies = losses.of_devices(copies)
         evicted = int(copies.filter("is_evicted")["size"].sum()) / max(moved + returned, 1)
         turns = ": pages migrate back and forth" if fewer >= self.both_ways.value else ""
         room = f"; {percent(evicted)} of all were evicted, as the device has no room for them"
@@ -281,8 +282,7 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         if faults.is_empty():
             unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
             return replace(finding, text=finding.text + unknown, is_bound=False)
-        copies = losses.of_devices(copies).select(faults.columns).cast(pl.Int64)
-        waits = Losses.of(evidence.run, together(pl.concat([faults, copies])))
+        waits = Losses.of(evidence.run, together(pl.concat([faults, copies.select(faults.columns).cast(pl.Int64)])))
         cost = waits.devices.select("device", "cost")
         waiting = Losses(losses.devices.drop("cost").join(cost, on="device", maintain_order="left"), waits.parts)
         text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
