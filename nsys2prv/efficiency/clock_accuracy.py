@@ -129,8 +129,8 @@ class LengthInterval(NamedTuple):
 
     def of_part(self, length: int, run: int, error: int = 0) -> LengthInterval:
         """The interval of a part of the run that is as uncertain as the run, and by an error more; their lengths, ns."""
-        longer = length - run + error
-        return LengthInterval(max(length - run - error + self.least, 0), None if self.most is None else self.most + longer)
+        less = run - length
+        return LengthInterval(max(self.least - less - error, 0), None if self.most is None else self.most - less + error)
 
 
 def length_interval(events: RunEvents) -> LengthInterval:

@@ -157,14 +157,13 @@ def _check_labels(labels: Sequence[str], letters: Sequence[str]) -> None:
 def _labels(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]) -> list[str]:
     """A label for each run, no two the same: parts of the paths that differ, as they were given for each run, else numbers of
     GPUs, dates, or numbers."""
-    names = [short(as_utf8((_parts(paths) or ["run"])[-1]), LONGEST_LABEL) for paths in inputs]
+    names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
     gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
     began = [str(result.head["began"] or "") for result in results]
+    gpus_began = list(map("{}, {}".format, gpus, began))
     # What was given twice: the same runs under numbers.
     numbered = [f"{name} ({number})" for number, name in enumerate(names, 1)]
-    return next(
-        filter(_tell_apart, (path_labels(inputs), names, gpus, began, list(map("{}, {}".format, gpus, began)))), numbered
-    )
+    return next(filter(_tell_apart, (path_labels(inputs), names, gpus, began, gpus_began)), numbered)
 
 
 def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
@@ -179,8 +178,7 @@ def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
     differing = [parts[first : len(parts) - last] for parts in runs]
     joined = ["/".join(parts) for parts in differing]
     columns = zip(*differing, strict=False) if max(map(len, joined)) > LONGEST_LABEL else ()
-    differing_parts = next((column for column in columns if len(set(column)) == len(column)), joined)
-    labels = [short(as_utf8(part), LONGEST_LABEL) for part in differing_parts]
+    labels = list(map(_readable, next((column for column in columns if len(set(column)) == len(column)), joined)))
     return labels if _tell_apart(labels) else []
 
 
@@ -197,6 +195,10 @@ def _parts(paths: Sequence[str]) -> list[str]:
 
 def _common_start(several: Sequence[Sequence[str]]) -> list[str]:
     return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*several, strict=False))]
+
+
+def _readable(text: str) -> str:
+    return short(as_utf8(text), LONGEST_LABEL)
 
 
 # -- the runs -------------------------------------------------------------------------------------------------------------

@@ -110,12 +110,11 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     """First start and last end of the program's own events; where `--time` selects an edge, that edge."""
     length = recorded.events.length
-    frames = [frame for collection in _OF_PROGRAM if (frame := recorded.frame(collection)).height]
-    first = max(min((int(frame["start"].to_numpy().min()) for frame in frames), default=0), 0)
+    frames = [recorded.frame(collection) for collection in _OF_PROGRAM]
+    first = max(min((int(frame["start"].to_numpy().min()) for frame in frames if frame.height), default=0), 0)
     # Ranges of a thread that nobody ended do so together, where the recording ends.
-    ended = recorded.frame(RANGES).top_k(_LAST_RANGES, by="end").filter(~pl.struct("row", "end").is_duplicated())
-    ends = [*(recorded.frame(collection)["end"] for collection in _OF_PROGRAM[:-1]), ended["end"]]
-    last = min(max((int(end.to_numpy().max()) for end in ends if len(end)), default=length), length)
+    ended = [*frames[:-1], frames[-1].top_k(_LAST_RANGES, by="end").filter(~pl.struct("row", "end").is_duplicated())]
+    last = min(max((int(frame["end"].to_numpy().max()) for frame in ended if frame.height), default=length), length)
     begin = 0 if selected is not None and selected.begin is not None else first
     end = length if selected is not None and selected.end is not None else last
     return (begin, end) if end > begin else (0, length)

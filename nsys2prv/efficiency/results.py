@@ -276,9 +276,10 @@ def _check_head(head: Mapping[str, Any]) -> None:
         if not isinstance(head[key], of_key) or not all(isinstance(entry, of_entries) for entry in entries):
             raise ValueError(f"{key} is no {what}")
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
-    is_known = head["window"]["name"] in WINDOW_TITLES
-    if not is_known or not all(isinstance(length, int) and 0 <= length <= _LARGEST for length in (least, most or 0)):
-        raise ValueError("window has no name of one, or length_interval no lengths")
+    if not all(isinstance(length, int) and 0 <= length <= _LARGEST for length in (least, most or 0)):
+        raise ValueError("length_interval has no lengths")
+    if head["window"]["name"] not in WINDOW_TITLES:
+        raise ValueError("window has another name than windows have")
 
 
 def _check_numbers(name: str, table: pl.DataFrame) -> None:

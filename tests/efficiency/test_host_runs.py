@@ -24,12 +24,6 @@ HOST_TREE = {
 """E is 10 ms, M of the ranks is 4 and 2 ms: (E - mean M) / E, (E - mean M) / (E - min M), (E - min M) / E."""
 
 
-def test_ranges_that_nobody_ended_make_a_run_no_longer(tmp_path: Path) -> None:
-    report = ReportBuilder().os_call("read", 0, 10 * MS).on_cpu(90 * MS, 100 * MS, tid=5)
-    report.nvtx_range("run", MS, None).nvtx_range("step", 2 * MS, None)
-    assert measure([report.write(tmp_path / "open.sqlite")]).head["window"]["length_ns"] == 10 * MS
-
-
 def reducing(folder: Path, start: int = 0) -> list[Path]:
     """Two ranks that compute in `work`, 6 and 8 ms long, and reduce until 10 ms after `start`; rank 0 reads a file meanwhile.
 
@@ -175,3 +169,9 @@ def test_a_run_without_a_gpu_is_not_replayed(of_mpi: list[Path], command_line: C
     done = command_line.run("whatif", *of_mpi, "--ideal-network")
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (NoDevices.exit_code, "", 1)
+
+
+def test_ranges_that_nobody_ended_make_a_run_no_longer(tmp_path: Path) -> None:
+    report = ReportBuilder().os_call("read", 0, 10 * MS).on_cpu(90 * MS, 100 * MS, tid=5)
+    report.nvtx_range("run", MS, None).nvtx_range("step", 2 * MS, None)
+    assert measure([report.write(tmp_path / "open.sqlite")]).head["window"]["length_ns"] == 10 * MS

@@ -200,9 +200,8 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
             f"{what} {share} (half of it {half} or more at a time)" for what, share, half in shares if share != percent(0)
         ]
         is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
-        finding = self.finding(
-            losses, [Number(title, total, "ns") for title, total, _ in kinds], **self.values(losses, evidence)
-        )
+        also = [Number(title, total, "ns") for title, total, _ in kinds]
+        finding = self.finding(losses, also, **self.values(losses, evidence))
         text = f"{finding.text}: {', '.join(listed)}" + ("; what it waits for was not recorded" if is_unnamed else "")
         return replace(finding, text=text)
 

@@ -259,8 +259,7 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         there, back = (of_kind.where(pl.col("device").is_in(losses.indices)) for of_kind in of_kinds)
         moved, returned = there.total("bytes"), back.total("bytes")
         fewer = min(moved, returned) / max(moved + returned, 1)
-        copies = evidence.run.measured(DeviceCopies).copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
-        copies = losses.of_devices(copies)
+        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies).filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
         evicted = int(copies.filter("is_evicted")["size"].sum()) / max(moved + returned, 1)
         turns = ": pages migrate back and forth" if fewer >= self.both_ways.value else ""
         room = f"; {percent(evicted)} of all were evicted, as the device has no room for them"
