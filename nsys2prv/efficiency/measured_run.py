@@ -47,6 +47,10 @@ LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL =
 CUDA_ACTIVITIES = (LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA)
 ACTIVITIES = host_states.COMPUTING - FIRST_CALL + 1
 """Keys of `thread_times`: CUDA_ACTIVITIES, MPI, and behind them those of OS_ACTIVITIES, off the CPU, and none of these."""
+PROFILER_ACTIVITY = ACTIVITIES
+"""Key of `thread_times` behind these: the set-up of the profiler, outside of CUDA and MPI calls."""
+_LEAST_ON_CPU = 0.01
+"""Time on a CPU against that of the busiest thread, of threads of which nothing but their scheduling is known."""
 OFF_CPU_ACTIVITY = host_states.OFF_CPU - FIRST_CALL
 OS_ACTIVITIES = tuple(range(OS, OFF_CPU_ACTIVITY))
 WAITING_ACTIVITIES = tuple(state - FIRST_CALL for state in host_states.WAITING)
@@ -253,9 +257,12 @@ class MeasuredRun:
             return calling
         is_of_program = np.array([row_names.OF_PROFILER.match(name) is None for name in rows.names], dtype=bool)
         # nsys writes marks for a thread 0 that is none: what does nothing of some length, and has no samples, runs nowhere.
-        events = (self.calls, self.frame(OFF_CPU_TIMES), self.frame(RANGES))
-        busy = (frame.filter(pl.col("end") > pl.col("start"))["row"] for frame in events)
-        active = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"]]).unique().to_numpy()
+        length = pl.col("end") - pl.col("start")
+        busy = (frame.filter(length > 0)["row"] for frame in (self.calls, self.frame(RANGES)))
+        # Without a name, helpers of nsys and of the driver are known by hardly ever being on a CPU.
+        on_cpu = self.frame(OFF_CPU_TIMES).group_by("row").agg(time=self.events.length - length.sum())
+        on_cpu = on_cpu.filter(pl.col("time") >= _LEAST_ON_CPU * pl.col("time").max())
+        active = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"], on_cpu["row"]]).unique().to_numpy()
         return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & is_of_program), active)
 
     @cached_property
@@ -335,7 +342,9 @@ class MeasuredRun:
     @cached_property
     def thread_times(self) -> Elapsed:
         """Time by activity of calling host threads."""
-        return Elapsed(self.on_threads, self.activity_of_threads, ACTIVITIES)
+        activity = self.activity_of_threads
+        activity[(self.on_threads.counts[PROFILER] > 0) & (activity >= OS)] = PROFILER_ACTIVITY
+        return Elapsed(self.on_threads, activity, ACTIVITIES + 1)
 
     def drop_activity(self) -> None:
         """Take what runs when out of memory; it is made again where it is asked for."""

@@ -138,7 +138,8 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     has_mpi = _has_mpi(run) if with_mpi is None else with_mpi
     os = 0 if has_mpi else int(threads["os_ns"].sum())
     is_scheduled = run["host_waiting_ns"] is not None
-    waiting = 0 if not is_scheduled else run["host_waiting_ns"] if has_mpi else int(threads["off_cpu_ns"].sum())
+    profiler = int(threads["profiler_ns"].sum())
+    waiting = 0 if not is_scheduled else run["host_waiting_ns"] - profiler if has_mpi else int(threads["off_cpu_ns"].sum())
     calls = tables["mpi_calls"]
     starting, ending = (
         int(calls.filter(pl.col("call").str.contains(phase))["total_ns"].sum()) for phase in (START_UP_CALLS, SHUT_DOWN_CALLS)
@@ -146,9 +147,10 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     # Nested calls count once.
     starting, ending = min(starting, run["mpi_ns"]), min(ending, max(run["mpi_ns"] - starting, 0))
     mpi = "other MPI calls" if starting + ending else "MPI calls"
-    computing = run["host_useful_ns"] - os - waiting
+    computing = run["host_useful_ns"] - os - waiting - profiler
     spent = (
         ("compute", "computing" if has_mpi or is_scheduled else "computing, or off the CPU", "compute", computing),
+        ("profiler", "set-up of the profiler", parts.STARVED, profiler),
         ("waiting", "asleep or waiting" if has_mpi else "off the CPU", parts.STARVED, waiting),
         ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),
         ("mpi_start_up", "MPI start-up (MPI_Init)", parts.START_UP, starting),

@@ -86,7 +86,7 @@ def test_before_a_thread_appears_it_computes_nothing(tmp_path: Path, scheduled: 
 def test_what_the_profiler_sets_up_is_no_start_of_the_program(tmp_path: Path) -> None:
     made = report()
     made.os_call("open", 0, 1 * MS)
-    made.row("PROFILER_OVERHEAD", start=0, end=350 * MS, globalTid=made.global_tid(), nameId=made.string("CUDA profiling"))
+    made.profiler("CUDA profiling", 0, 350 * MS)
     made.kernel("k(int)", 500 * MS, 900 * MS, launch=(499 * MS, 500 * MS))
     result = measured(tmp_path, made)
     assert finding(result, "profiler-set-up")["cost_ns"] == 350 * MS

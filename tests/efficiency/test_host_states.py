@@ -133,11 +133,15 @@ def test_without_gpus_hosts_compute_or_are_off_their_cpus(tmp_path: Path) -> Non
     report.os_call("read", 0, 100 * MS)
     report.on_cpu(0, 400 * MS).on_cpu(900 * MS, 1_000 * MS)
     report.os_call("read", 950 * MS, 1_000 * MS)
+    # A helper of the driver without a name, and what nsys does for itself on the thread of the program.
+    report.on_cpu(100 * MS, 101 * MS, tid=3_000)
+    report.profiler("CUDA profiling initialization", 200 * MS, 350 * MS)
     found = measured(tmp_path, report)
 
-    assert bar_of(found) == {"compute": 350, "waiting": 500, "os": 150}
+    assert bar_of(found) == {"compute": 200, "profiler": 150, "waiting": 500, "os": 150}
+    assert found.tables["run"]["host_waiting_ns"].to_list() == [800 * MS]
     sentence = verdict(found.head, found.tables).sentence
-    assert sentence.startswith("no work of GPUs was recorded; 1 host thread computed 35.0 % of 1.000 s (the whole run)")
+    assert sentence.startswith("no work of GPUs was recorded; 1 host thread computed 20.0 % of 1.000 s (the whole run)")
     assert sentence.endswith("largest other part: off the CPU, 50.0 %")
 
 
