@@ -270,7 +270,7 @@ class MeasuredRun:
         """When each of `callers` does something first, ns; 0 of the first thread of a process, which is there from its start,
         and where the window begins later than the program."""
         since: Numbers = np.zeros(len(self.events.rows.names), dtype=np.int64)
-        if self._is_from_start:
+        if self.is_from_start:
             # Off its CPU from the start on, a thread need not be there before it gets one.
             seen = pl.when(pl.col("start") > 0).then("start").otherwise("end")
             events = pl.concat([self.calls.select("row", "start"), self.frame(OFF_CPU_TIMES).select("row", start=seen)])
@@ -283,7 +283,7 @@ class MeasuredRun:
         return np.where(is_first, 0, since[self.callers])
 
     @property
-    def _is_from_start(self) -> bool:
+    def is_from_start(self) -> bool:
         """Whether the window begins no later than the program."""
         return self._recorded is None or self.events.offset <= self.window.program[0]
 
@@ -316,19 +316,21 @@ class MeasuredRun:
         begun = pl.DataFrame({"row": self.callers, "task": rows.task[self.callers], "since": self.seen_since})
         helpers = creating.drop("row").join(begun, on="task").filter(since.is_between("start", "end") & (since > 0))
         creating = pl.concat([creating.select(edges), helpers.cast({"row": pl.Int32}).select(edges)])
-        created = {COMMUNICATOR: creating, CONTEXT: self._creates_context()}
+        created = {COMMUNICATOR: creating, CONTEXT: self.context_creations}
         setup = self.frame(run_events.PROFILER_SETUP)
         # Of other names, such as dlopen(...), some is the program's.
         is_profiling = self.events.named(setup["number"], setup["value"]).str.contains("profiling|CUPTI").fill_null(value=False)
         created[PROFILER] = setup.filter(is_profiling)
         return pl.concat(events.select(edges, state=pl.lit(state, pl.UInt8)) for state, events in created.items())
 
-    def _creates_context(self) -> pl.DataFrame:
+    @cached_property
+    def context_creations(self) -> pl.DataFrame:
+        """Calls in which contexts are created, as far as calls that create them were recorded: columns of `calls`."""
         rows, calls = self.events.rows, self.calls
         is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
         of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
         # Where the window begins later, contexts may be there already.
-        if not self._is_from_start or of_cuda.filter(is_long).is_empty():
+        if not self.is_from_start or of_cuda.filter(is_long).is_empty():
             return of_cuda.clear()
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())

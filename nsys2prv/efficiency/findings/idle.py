@@ -170,7 +170,7 @@ class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rul
     gap_cause = GapCause(pl.col("communicator_ns") >= _DOMINANT * pl.col("length"))
 
 
-class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS,)):
+class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS, rule.CONTEXT_CALLS)):
     states = (CONTEXT,)
     gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
 

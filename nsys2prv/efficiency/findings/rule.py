@@ -19,6 +19,7 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.host_states import LONG_CREATION
 from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
@@ -227,6 +228,14 @@ def _host_states(evidence: Evidence) -> str | None:
     return None if is_recorded else "not recorded: scheduling of threads, calls of the OS runtime"
 
 
+def _context_calls(evidence: Evidence) -> str | None:
+    first = max(evidence.first, default=-1)
+    is_short = first < max(LONG_CREATION, LEAST_SHARE.value * evidence.length)
+    if is_short or not evidence.run.is_from_start or evidence.run.context_creations.height:
+        return None
+    return f"no call that was recorded creates it: it is part of the {time(first)} before the first work, or was there before"
+
+
 def _graphs(evidence: Evidence) -> str | None:
     has_graphs = (evidence.run.operations["number"] == event_types.GRAPH_EXECUTION).any()
     in_nodes = _has_calls(evidence, "GraphLaunch") and not has_graphs
@@ -248,6 +257,7 @@ def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
 
 
 NCCL_RANGES = Need("NVTX ranges of NCCL", _nccl_ranges)
+CONTEXT_CALLS = Need("the call that creates the context, where the first work comes late", _context_calls)
 HOST_STATES = Need("scheduling of threads or calls of the OS runtime", _host_states)
 CUDA_CALLS = Need("CUDA API calls", _launches)
 FIRST_WORK = Need("the work of the first launches", partial(_work, "at_start", "before the first work that is recorded"))
