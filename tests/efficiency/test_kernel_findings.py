@@ -17,6 +17,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 
 A100 = {"smCount": 100, "maxBlocksPerSm": 32, "maxWarpsPerSm": 64, "maxRegistersPerSm": 65_536, "maxShmemPerSm": 167_936}
 LAYOUT = "void cudnn::ops::nchwToNhwcKernel<float>(int)"
+CAST = "bfloat16_copy_kernel_cuda(int)"
 ELEMENT_WISE = "void at::native::vectorized_elementwise_kernel<(int)4>(int)"
 
 
@@ -71,16 +72,16 @@ def test_the_last_wave_of_blocks(tmp_path: Path) -> None:
 def test_layouts_precision_and_chains(tmp_path: Path) -> None:
     made, begin = report(), 0
     lengths = {
-        LAYOUT: 100, "bfloat16_copy_kernel_cuda(int)": 100, ELEMENT_WISE: 50, ELEMENT_WISE + " ": 200,
-        "ampere_fp16_s16816gemm_fp16_128x128(int)": 100, "ampere_sgemm_128x64_nn(int)": 50,
+        LAYOUT: 100, CAST: 50, ELEMENT_WISE: 50, ELEMENT_WISE + " ": 200, "ampere_fp16_s16816gemm_fp16_128x128(int)": 100,
+        CAST + " ": 25, CAST + "  ": 25, "ampere_sgemm_128x64_nn(int)": 50,
     }  # fmt: skip
     for name, length in list(lengths.items()) * 110:
         made.kernel(name.strip(), begin, begin + length * US)
         begin += length * US
     result = measured(tmp_path, made)
 
-    # Of two element-wise kernels the longer one stays.
-    assert costs(result) == {"layout-changes": 22 * MS, "unfused-kernels": 5500 * US, "full-precision": 5500 * US}
+    # Of two element-wise kernels and a cast before them the longest one stays; casts alone are no chain.
+    assert costs(result) == {"layout-changes": 22 * MS, "unfused-kernels": 11 * MS, "full-precision": 5500 * US}
     assert result.tables["findings"]["kind"][0] == "layout-changes"
 
 

@@ -320,6 +320,8 @@ _MATRIX = r"^(?:Grouped GEMM|GEMM|GEMV|Convolution (?:forward|data|weight)|.*[Aa
 _OF_TENSOR_CORES = "tf32|bf16|fp16|fp8|fp4"
 _ATTENTION, _ATTENTION_IN_FP32 = "(?i)fmha_cutlass[fb]_b?f16|flash", "(?i)fmha_cutlass[fb]_f32"
 """Names of kernels of attention in half and in full precision, which their families do not say."""
+_CASTS = r"float16\w*_copy|unrolled_.*direct_copy"
+"""Names of kernels of PyTorch that copy into another type, and do that element by element."""
 
 
 def _kernels(evidence: Evidence, *conditions: pl.Expr) -> pl.DataFrame:
@@ -366,7 +368,7 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
     least = Threshold.least_share(0.05, "some conversions are in every model")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
-        values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)", r"float16\w*_copy|unrolled_.*direct_copy")
+        values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)", _CASTS)
         return _kernels(evidence, pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
 
 
@@ -391,10 +393,13 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
     least = Threshold.least_share(0.05, "some neighbours are in every program")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
-        values = _values(evidence, "^Element-wise", but="(?i)multi_tensor")
-        is_element_wise = (pl.col("number") == event_types.KERNEL) & pl.col("value").is_in(values)
-        work = evidence.run.operations.with_columns(chain=is_element_wise.rle_id().over("row"))
-        kernels = evidence.rows.located(work.filter(is_element_wise)).filter(pl.col("device") >= 0)
+        values, casts = _values(evidence, "^Element-wise", but="(?i)multi_tensor"), _values(evidence, "$^", _CASTS)
+        is_kernel, is_element_wise = pl.col("number") == event_types.KERNEL, pl.col("value").is_in(values)
+        is_link = is_kernel & pl.col("value").is_in([*values, *casts])
+        chained = evidence.run.operations.with_columns(chain=is_link.rle_id().over("row")).filter(is_link)
+        # Casts alone, as of many parameters, are no chain.
+        kernels = evidence.rows.located(chained.filter(is_element_wise.any().over("row", "chain")))
+        kernels = kernels.filter(pl.col("device") >= 0)
         is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
         return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH))
 
