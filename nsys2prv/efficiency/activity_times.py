@@ -12,7 +12,17 @@ import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
-from nsys2prv.efficiency.measured_run import CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, MPI, NCCL, PROFILER_ACTIVITY, WAITING_ACTIVITIES, MeasuredRun
+from nsys2prv.efficiency.measured_run import (
+    CUDA_ACTIVITIES,
+    KERNEL,
+    MASKS,
+    MEMORY,
+    MPI,
+    NCCL,
+    PROFILER_ACTIVITY,
+    WAITING_ACTIVITIES,
+    MeasuredRun,
+)
 from nsys2prv.efficiency.metrics import efficiencies
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.run_events import RunRows

@@ -64,13 +64,15 @@ class TaskRows:
 
 
 class GpuSize(NamedTuple):
-    """Multiprocessors of a GPU, and what one of them holds: blocks, warps, registers and bytes of shared memory; 0: unknown."""
+    """Multiprocessors of a GPU, what one of them holds (blocks, warps, registers and bytes of shared memory), and the major
+    compute capability; 0: unknown."""
 
     multiprocessors: int = 0
     blocks: int = 0
     warps: int = 0
     registers: int = 0
     shared_memory: int = 0
+    generation: int = 0
 
 
 class RunRows:

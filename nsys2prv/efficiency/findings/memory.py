@@ -133,6 +133,12 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
         return {"synchronous": int(calls["count"].sum()), "spent": int(calls["total_ns"].sum())}
 
 
+_LINKS = {**dict.fromkeys((3, 5, 6, 7), 16), 8: 32}
+"""Bytes each ns over 16 lanes of PCIe, by the major compute capability of GPUs."""
+_FASTEST_LINK = 64
+"""The same of later ones, or where it is not known."""
+
+
 class _LargeCopies(FindingRule, texts="large-copies"):
     """A rule about large copies, `copies`, that cost enough again and again, or for long."""
 
@@ -144,22 +150,22 @@ class _LargeCopies(FindingRule, texts="large-copies"):
     copies: pl.Expr
     can_be_faster = True
     """Whether the memory makes them slow."""
-    recurring = or_large = True
+    recurring = or_large = at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
         return evidence.run.measured(DeviceCopies).losses(evidence, self.copies)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         length, moved = losses.total("length"), losses.total("bytes")
-        factor = self.factor(evidence)
+        factor, source = self.factor(evidence) if self.can_be_faster else (None, "")
         # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
-        speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
+        speedup = 0.0 if factor is None else 1 - factor
         kernels, faster = evidence.column("kernels_ns"), (speedup * pl.col("cost")).cast(pl.Int64)
         saved = Finding("", losses.at_most(kernels + faster)).saved
         hiding = losses.devices.select(kernels.max()).item() if saved < Finding("", losses).saved else None
         hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
-        pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
-        finding = self.finding(
+        pinned = f"; at {source} they take {factor:.2f} times as long" if factor is not None else ""
+        return self.finding(
             losses,
             wall=saved,
             mean=moved / losses.total("count"),
@@ -169,23 +175,27 @@ class _LargeCopies(FindingRule, texts="large-copies"):
             factor=factor,
             further=hidden + pinned,
         )
-        return replace(finding, at_most=factor is None)
 
-    def factor(self, evidence: Evidence) -> float | None:
-        """How many times as long copies take without the finding: time per byte of pinned copies against that of pageable ones;
-        None: there are no pinned ones, or the memory does not make these slow."""
-        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & self.is_large)
-        slowness = (pl.col("end") - pl.col("begin")).sum() / pl.col("size").sum()
-        by_memory = dict(copies.group_by("is_pageable").agg(slowness).iter_rows())
-        pageable, pinned = by_memory.get(True), by_memory.get(False)
-        return pinned / pageable if self.can_be_faster and pageable and pinned is not None else None
+    def factor(self, evidence: Evidence) -> tuple[float, str]:
+        """How many times as long copies of pageable memory take at least if it is pinned, and at which speed, as a text: at the
+        highest one of a pinned copy of the run in that direction, or in the other; without any at that of the link."""
+        length, kind = pl.col("end") - pl.col("begin"), pl.col("kind")
+        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & self.is_large, length > 0)
+        copies = copies.with_columns(length=length, rate=pl.col("size") / length)
+        pinned = dict(copies.filter(~pl.col("is_pageable")).group_by("kind").agg(pl.col("rate").max()).iter_rows())
+        link = max((_LINKS.get(gpu.generation, _FASTEST_LINK) for gpu in evidence.run.events.gpu_sizes), default=_FASTEST_LINK)
+        rate = kind.replace_strict(pinned, default=max(pinned.values(), default=link), return_dtype=pl.Float64)
+        # Pageable copies that are faster stay as they are.
+        least = pl.min_horizontal("length", pl.col("size") / rate)
+        factor = copies.filter("is_pageable").select(least.sum() / pl.col("length").sum()).item()
+        source = "the highest speed of a pinned copy of this run" if pinned else f"{link} GB/s (assumed: no copy is pinned)"
+        return factor, source
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
-        """The copies are faster, and no call waits for them; where it is not known how fast, they take no time."""
-        factor = self.factor(evidence)
+        """The copies are as fast as they can be, or take no time, and no call waits for them."""
+        factor = self.factor(evidence)[0] if self.can_be_faster else 0.0
         copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
-        copies = copies.select("begin", "end", group="row")
-        return faster_copies(built, copies, min(factor or 0.0, 1.0))
+        return faster_copies(built, copies.select("begin", "end", group="row"), factor)
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
@@ -204,7 +214,6 @@ class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KIND
 class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KINDS,)):
     least = Threshold("least part of E", 0.1, "less is a start, or an end")
     can_be_faster = False
-    at_most = True
     copies = ExposedCopies.copies
 
     def losses(self, evidence: Evidence) -> Losses:

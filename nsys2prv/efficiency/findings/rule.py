@@ -253,7 +253,7 @@ def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
         return "not recorded: multiprocessors of GPUs"
     if of_one_kind and len(sizes) > 1:
         return "hosts have GPUs of several kinds: of which one a kernel ran on is not known"
-    return "not recorded: what a multiprocessor holds" if of_one_kind and any(0 in size for size in sizes) else None
+    return "not recorded: what a multiprocessor holds" if of_one_kind and any(0 in size[:-1] for size in sizes) else None
 
 
 NCCL_RANGES = Need("NVTX ranges of NCCL", _nccl_ranges)
