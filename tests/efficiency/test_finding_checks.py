@@ -55,9 +55,13 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     made.os_call("read", 200 * MS, 490 * MS)
     made.kernel("k(int)", 500 * MS, 503 * MS, launch=(499 * MS, 500 * MS))
     made.os_call("close", 680 * MS, 700 * MS)
+    for begin in (510, 580):
+        made.api_call("cuModuleUnload", begin * MS, (begin + 60) * MS)
     result = measured(tmp_path, made)
 
     assert result.findings["kind"].to_list() == ["start-up", "creating-context", "shut-down", "little-gpu-work"]
+    assert "most of it is in 2 calls of cuModuleUnload, 120.000 ms" in str(finding(result, "shut-down")["seen"])
+    assert "calls of cuModuleUnload" in str(finding(result, "shut-down")["advice"])
     assert result.findings["saved_ns"].to_list() == [300 * MS, 200 * MS, 197 * MS, 697 * MS]
     assert "host in I/O 10.2 %" in str(finding(result, "shut-down")["seen"])
     assert "creating the context 40.0 %" in str(finding(result, "start-up")["seen"])

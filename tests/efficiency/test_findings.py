@@ -380,6 +380,18 @@ def test_pinned_copies_take_time_too(run: Run, pinned: int | None, least: int) -
     assert only(run(made))["saved_ns"] == pytest.approx(20 * (17 * MS - least))
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_what_the_run_does_already_is_not_advised(run: Run, beside: bool) -> None:
+    made = report()
+    for begin in range(0, 20 * 21 * MS, 21 * MS):
+        made.copy(begin, begin + 10 * MS, 64 * MIB, stream=8)
+        made.copy(begin + (0 if beside else 10 * MS), begin + 20 * MS, 64 * MIB, kind=2, stream=8 if not beside else 9)
+        made.kernel("k(int)", begin + 20 * MS, begin + 21 * MS)
+    advice = dict(run(made)["findings"].select("kind", "advice").iter_rows())
+    assert ("both directions" in advice["bound-by-copies"]) == (not beside)
+    assert "are on separate streams already" in advice["exposed-copies"]
+
+
 def small_copies(count: int = 600, size: int = KIB) -> ReportBuilder:
     """Copies of 2 µs every 5 µs."""
     made = report()

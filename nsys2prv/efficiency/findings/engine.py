@@ -221,7 +221,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "worst_begin_ns": worst["worst_begin"],
         "worst_end_ns": worst["worst_end"],
         "view": rule.view,
-        "advice": rule.advice,
+        "advice": finding.advice or rule.advice,
     }
 
 

@@ -207,6 +207,8 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
 
 
 class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
+    of_cuda: str
+    """The advice where most of the time is in one call of CUDA."""
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
 
@@ -219,7 +221,19 @@ class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
         active = pl.DataFrame({"device": evidence.first >= 0}).select(pl.col("device").arg_true().cast(pl.Int64))
         losses = active.with_columns(count=1, cost=lost, begin=last, end=evidence.length)
         also, doing = _at_edge(evidence.gaps.all_gaps.filter(pl.col("cause") == AT_END))
-        return self.finding(Losses.placed(losses), also, lost, after=lost, share=percent(lost / evidence.length), doing=doing)
+        share = percent(lost / evidence.length)
+        finding = self.finding(Losses.placed(losses), also, lost, after=lost, share=share, doing=doing)
+        run, threads = evidence.run, [place for place in np.unique(evidence.run.first_launchers) if place >= 0]
+        late = run.calls.filter(pl.col("row").is_in(run.callers[threads].tolist()) & (pl.col("end") > last))
+        spent = (pl.col("end") - pl.col("start").clip(lower_bound=last)).sum()
+        calls = late.group_by("number", "value").agg(spent=spent, count=pl.len()).sort("spent", "number", "value")
+        for number, value, time_in, count in calls.tail(1).iter_rows():
+            if time_in >= _DOMINANT * lost * len(threads):
+                (name,) = run.events.named(number, pl.Series([value]))
+                advice = self.of_cuda.format(call=name) if number == event_types.CUDA_CALL else None
+                text = f"{finding.text}; most of it is in {counted(count, 'call')} of {name}, {time(time_in)}"
+                finding = replace(finding, text=text, advice=advice)
+        return finding
 
 
 class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,), is_summary=True):

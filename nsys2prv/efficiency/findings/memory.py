@@ -15,7 +15,7 @@ from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, with
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import time_where
-from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
+from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
 from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE, MIGRATION_CAUSES
@@ -25,6 +25,8 @@ from nsys2prv.vocabulary.wording import percent, time
 TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
 OF_UNIFIED_MEMORY = (11, 12)
+_DONE = 0.9
+"""Part of the time in which a run does something, from which on nobody needs to advise it."""
 
 
 @dataclass(frozen=True)
@@ -209,12 +211,27 @@ class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KIND
     can_be_faster = False
     copies = ~pl.col("is_pageable") & _LargeCopies.is_large & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
     condition = pl.col("cost") >= exposed_part.value * pl.col("length")
+    earlier: str
+    """The advice where the copies are on separate streams already."""
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        finding, operations = super().describe(losses, evidence), evidence.run.operations
+        computing = operations.filter(pl.col("number").is_in(KERNEL_TYPES))["row"].unique().implode()
+        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
+        alone, is_separate = pl.col("alone"), ~pl.col("row").is_in(computing)
+        (separate,) = copies.select(alone.filter(is_separate).sum() / alone.sum()).row(0)
+        if separate < _DONE:
+            return finding
+        text = f"{finding.text}; {percent(separate)} of that time is of copies on streams without kernels"
+        return replace(finding, text=text, advice=self.earlier)
 
 
 class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KINDS,)):
     least = Threshold("least part of E", 0.1, "less is a start, or an end")
     can_be_faster = False
     copies = ExposedCopies.copies
+    in_turns: str
+    """Further advice where copies of both directions are not at the same time."""
 
     def losses(self, evidence: Evidence) -> Losses:
         kernels, losses = evidence.column("kernels_ns"), super().losses(evidence)
@@ -223,7 +240,15 @@ class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KIN
         return losses.where(pl.col("cost") >= self.least.value * evidence.length)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        return self.finding(losses, speed=f"{losses.total('bytes') / losses.total('length'):.1f}")
+        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies & _HOST_COPY))
+        of_kinds = [int(together(of_kind)["cost"].sum()) for _, of_kind in copies.group_by("kind")]
+        further, advice = "", None
+        if len(of_kinds) == 2:
+            beside = (sum(of_kinds) - int(together(copies)["cost"].sum())) / min(of_kinds)
+            further = f". Copies of the direction with less time run beside those of the other for {percent(beside)} of it"
+            advice = f"{self.advice} {self.in_turns}" if beside < _DONE else None
+        speed = f"{losses.total('bytes') / losses.total('length'):.1f}"
+        return replace(self.finding(losses, speed=speed, further=further), advice=advice)
 
 
 class Allocations(GapRule, kind="allocations"):
