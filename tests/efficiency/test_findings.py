@@ -122,6 +122,13 @@ def test_idle_time_that_nothing_explains_is_named_with_what_is_known_of_it(run: 
     assert all_kinds(tables) == ["idle-devices"]
 
 
+def test_few_gaps_that_have_most_of_the_time_are_counted(run: Run) -> None:
+    made = computing_hosts(40, with_calls=False)
+    for begin in (80 * MS, 120 * MS):
+        made.kernel("k(int)", begin, begin + 200 * US)
+    assert "72.1 % of that is in 2 gaps of 39.800 ms or more, from 0.039, 0.080 s on" in run(made)["findings"]["seen"][0]
+
+
 def test_gaps_before_pages_that_the_host_fetches_are_named_though_no_thread_launches_what_ends_them(run: Run) -> None:
     made = report(0)
     made.api_call("cudaDeviceSynchronize_v3020", 30 * MS, 40 * MS)

@@ -31,6 +31,10 @@ _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
 _ALIKE = 0.9
 """Lengths of gaps that are alike, against the longest one."""
+_LONG = 0.1
+"""Length of a gap against the longest one, from which on it is long; and most of all gaps that can be few."""
+_MOST_LONG = 5
+"""Most gaps on each device that are named as few."""
 _DOMINANT = 0.5
 """Part of a gap, or of all time, from which on something dominates it."""
 _UNKNOWN_PART = 0.1
@@ -77,6 +81,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
             end=f"{end / 1e9:.3f}",
             name=evidence.name(worst["device"]),
             alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
+            few=self._few(losses, evidence),
             doing=doing,
         )
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
@@ -86,8 +91,23 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
         return replace(finding, follows="full-launch-queue" if is_late else None)
 
+    def _few(self, losses: Losses, evidence: Evidence) -> str:
+        """Gaps that are long against the others, where few of many have most of the time: how many, and the first ones."""
+        gaps = self._gaps(losses, evidence).with_columns(length=pl.col("end") - pl.col("begin"))
+        long = gaps.filter(pl.col("length") >= _LONG * losses.longest["longest"]).sort("begin")
+        spent = int(long["length"].sum())
+        if long.height > min(_LONG * gaps.height, _MOST_LONG * len(losses)) or spent < _DOMINANT * losses.cost:
+            return ""
+        begins = (long["begin"] + evidence.run.events.offset).to_list()
+        moments = ", ".join(list(dict.fromkeys(f"{begin / 1e9:.3f}" for begin in begins))[:_MOST_ACTIVITIES])
+        few = f"{counted(long.height, 'gap')} of {time(min(long['length']))} or more"
+        return f"; {percent(spent / losses.cost)} of that is in {few}, from {moments} s on"
+
+    def _gaps(self, losses: Losses, evidence: Evidence) -> pl.DataFrame:
+        return evidence.gaps.of(losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")
+
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return evidence.gaps.of(finding.losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")
+        return self._gaps(finding.losses, evidence)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
