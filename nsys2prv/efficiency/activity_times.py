@@ -12,17 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
 from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
-from nsys2prv.efficiency.measured_run import (
-    CUDA_ACTIVITIES,
-    KERNEL,
-    MASKS,
-    MEMORY,
-    MPI,
-    NCCL,
-    PROFILER_ACTIVITY,
-    WAITING_ACTIVITIES,
-    MeasuredRun,
-)
+from nsys2prv.efficiency.measured_run import CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, MPI, NCCL, WAITING_ACTIVITIES, MeasuredRun
 from nsys2prv.efficiency.metrics import efficiencies
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
 from nsys2prv.efficiency.run_events import RunRows
@@ -132,7 +122,7 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
         window.max(),
         threads=pl.len(),
         host_useful_ns=(window - IN_CUDA - IN_MPI).sum(),
-        host_waiting_ns=pl.sum_horizontal(f"key{activity}" for activity in (*WAITING_ACTIVITIES, PROFILER_ACTIVITY)).sum(),
+        host_waiting_ns=pl.sum_horizontal(f"key{activity}" for activity in WAITING_ACTIVITIES).sum(),
         cuda_ns=IN_CUDA.sum(),
         mpi_ns=IN_MPI.sum(),
         longest_mpi=IN_MPI.max(),

@@ -49,12 +49,12 @@ ACTIVITIES = host_states.COMPUTING - FIRST_CALL + 1
 """Keys of `thread_times`: CUDA_ACTIVITIES, MPI, and behind them those of OS_ACTIVITIES, off the CPU, and none of these."""
 PROFILER_ACTIVITY = ACTIVITIES
 """Key of `thread_times` behind these: the set-up of the profiler, outside of CUDA and MPI calls."""
-_LEAST_ON_CPU = 0.01
-"""Time on a CPU against that of the busiest thread, of threads of which nothing but their scheduling is known."""
 OFF_CPU_ACTIVITY = host_states.OFF_CPU - FIRST_CALL
 OS_ACTIVITIES = tuple(range(OS, OFF_CPU_ACTIVITY))
-WAITING_ACTIVITIES = tuple(state - FIRST_CALL for state in host_states.WAITING)
-"""Those of them in which a thread is in calls of the OS runtime; and in which it sleeps or waits."""
+WAITING_ACTIVITIES = (*(state - FIRST_CALL for state in host_states.WAITING), PROFILER_ACTIVITY)
+"""Those in which a thread is in calls of the OS runtime; and in which it sleeps or waits, or the profiler holds it."""
+_LEAST_ON_CPU = 0.01
+"""Time on a CPU against that of the busiest thread, of threads of which nothing but their scheduling is known."""
 
 _CATEGORY_OF_STATE = {
     event_types.STATE_CONFIGURING: LAUNCH,

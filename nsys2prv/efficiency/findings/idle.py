@@ -243,16 +243,20 @@ class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
         also, doing = _at_edge(evidence.gaps.all_gaps.filter(pl.col("cause") == AT_END))
         share = percent(lost / evidence.length)
         finding = self.finding(Losses.placed(losses), also, lost, after=lost, share=share, doing=doing)
+        return self._with_call(finding, evidence, last)
+
+    def _with_call(self, finding: Finding, evidence: Evidence, last: int) -> Finding:
+        """The same with the call in which launching threads are for most of this time, if there is one."""
         run, threads = evidence.run, [place for place in np.unique(evidence.run.first_launchers) if place >= 0]
         late = run.calls.filter(pl.col("row").is_in(run.callers[threads].tolist()) & (pl.col("end") > last))
         spent = (pl.col("end") - pl.col("start").clip(lower_bound=last)).sum()
         calls = late.group_by("number", "value").agg(spent=spent, count=pl.len()).sort("spent", "number", "value")
         for number, value, time_in, count in calls.tail(1).iter_rows():
-            if time_in >= _DOMINANT * lost * len(threads):
+            if time_in >= _DOMINANT * (evidence.length - last) * len(threads):
                 (name,) = run.events.named(number, pl.Series([value]))
                 advice = self.of_cuda.format(call=name) if number == event_types.CUDA_CALL else None
                 text = f"{finding.text}; most of it is in {counted(count, 'call')} of {name}, {time(time_in)}"
-                finding = replace(finding, text=text, advice=advice)
+                return replace(finding, text=text, advice=advice)
         return finding
 
 
