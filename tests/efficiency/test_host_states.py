@@ -57,6 +57,7 @@ def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> 
         ([("cudaMalloc", 0, 1), ("cudaMallocHost", 10, 200)], []),
         # Later calls of the name take as long.
         ([("cudaMalloc", 0, 100), ("cudaMalloc", 600, 690)], []),
+        ([("cuCtxCreate_v2", 0, 100), ("cuCtxCreate_v2", 600, 690)], [0]),
         # PyTorch asks this first of all.
         ([("cudaStreamIsCapturing", 0, 1_446), ("cudaMalloc", 1_447, 1_448)], [0]),
         # A small GPU with a driver that is loaded.
