@@ -194,7 +194,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         return factor, source
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
-        """The copies are as fast as they can be, or take no time, and no call waits for them."""
+        """No call waits for the copies, and they are as fast as pinned ones, or take no time where the memory does not matter."""
         factor = self.factor(evidence)[0] if self.can_be_faster else 0.0
         copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
         return faster_copies(built, copies.select("begin", "end", group="row"), factor)
@@ -243,7 +243,7 @@ class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KIN
         copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies & _HOST_COPY))
         of_kinds = [int(together(of_kind)["cost"].sum()) for _, of_kind in copies.group_by("kind")]
         further, advice = "", None
-        if len(of_kinds) == 2:
+        if len(of_kinds) == 2 and min(of_kinds) > 0:
             beside = (sum(of_kinds) - int(together(copies)["cost"].sum())) / min(of_kinds)
             further = f". Copies of the direction with less time run beside those of the other for {percent(beside)} of it"
             advice = f"{self.advice} {self.in_turns}" if beside < _DONE else None
