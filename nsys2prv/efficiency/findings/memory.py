@@ -194,7 +194,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         return factor, source
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
-        """No call waits for the copies, and they are as fast as pinned ones, or take no time where the memory does not matter."""
+        """No call waits for the copies; they are as fast as pinned ones, or take no time where their memory does not matter."""
         factor = self.factor(evidence)[0] if self.can_be_faster else 0.0
         copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
         return faster_copies(built, copies.select("begin", "end", group="row"), factor)
