@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import pid_of, tid_of
 from nsys2prv.sources.correlate import IS_CALL
 from nsys2prv.sources.source import CALL, RowKind, Source, call_source, named
 from nsys2prv.vocabulary import event_types
@@ -70,17 +67,9 @@ HOST_FUNCTION = EventType(63000610, "CUDA host function", Role.INTERVAL, ValueSe
 CUDA_SETUP = call_source(
     "overhead", "CUDA overhead", "CUPTI_ACTIVITY_KIND_OVERHEAD", CUDA_OVERHEAD, {}, existing_rows_only=True, since="3.24"
 )
-_AS_RECORDED = call_source(
-    "overhead",
-    "Profiler overhead",
-    "PROFILER_OVERHEAD",
-    PROFILER_OVERHEAD,
-    {},
-    existing_rows_only=True,
-    assumption="What CUPTI does on no thread (number 0) is on the main thread of the process: that calls CUDA nearly always.",
+PROFILER_SETUP = call_source(
+    "overhead", "Profiler overhead", "PROFILER_OVERHEAD", PROFILER_OVERHEAD, {}, existing_rows_only=True
 )
-_ON_MAIN_THREAD = pl.col("globalTid") + pl.when(tid_of(pl.col("globalTid")) == 0).then(pid_of(pl.col("globalTid"))).otherwise(0)
-PROFILER_SETUP = replace(_AS_RECORDED, frame=lambda report: _AS_RECORDED.frame(report).with_columns(_ON_MAIN_THREAD))
 JIT = call_source(
     "overhead",
     "CUDA just-in-time compilation",
