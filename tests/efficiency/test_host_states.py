@@ -143,7 +143,7 @@ def test_without_gpus_hosts_compute_or_are_off_their_cpus(tmp_path: Path) -> Non
     assert found.tables["run"]["host_waiting_ns"].to_list() == [800 * MS]
     sentence = verdict(found.head, found.tables).sentence
     assert sentence.startswith("no work of GPUs was recorded; 1 host thread computed 20.0 % of 1.000 s (the whole run)")
-    assert sentence.endswith("largest other part: off the CPU, 50.0 %")
+    assert sentence.endswith("largest part of the rest: off the CPU, 50.0 %")
 
 
 def test_nccl_kernels_that_are_useful_are_in_the_first_sentence(tmp_path: Path) -> None:
@@ -154,4 +154,4 @@ def test_nccl_kernels_that_are_useful_are_in_the_first_sentence(tmp_path: Path) 
 
     sentence = verdict(found.head, found.tables).sentence
     assert sentence.startswith("1 GPU computed or ran NCCL kernels 30.0 % of 1.000 s")
-    assert sentence.endswith("largest other part: shut-down, 60.0 %")
+    assert "; largest part of the rest: shut-down, 60.0 %; " in sentence

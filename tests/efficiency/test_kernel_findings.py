@@ -67,6 +67,10 @@ def test_the_last_wave_of_blocks(tmp_path: Path) -> None:
     for index in range(20):
         full.kernel("k(int)", index * MS, (index + 1) * MS, gridX=3200)
     assert costs(measured(tmp_path, full)) == {}
+    # One kernel that is all of the run is no chance.
+    single = report(**A100)
+    single.kernel("k(int)", 0, 100 * MS, gridX=2000)
+    assert costs(measured(tmp_path, single)) == {"tail-waves": 37_500 * US}
 
 
 def test_layouts_precision_and_chains(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_layouts_precision_and_chains(tmp_path: Path) -> None:
     result = measured(tmp_path, made)
 
     # Of two element-wise kernels and a cast before them the longest one stays; casts alone are no chain.
-    assert costs(result) == {"layout-changes": 22 * MS, "unfused-kernels": 11 * MS, "full-precision": 5500 * US}
+    assert costs(result) == {"layout-changes": 22 * MS, "unfused-kernels": 11 * MS, "full-precision": 5500 * US * 15 // 16}
     assert result.tables["findings"]["kind"][0] == "layout-changes"
 
 
@@ -90,7 +94,11 @@ def test_attention_in_fp32_is_known_by_its_name(tmp_path: Path) -> None:
     for begin in range(0, 20 * MS, MS):
         made.kernel("fmha_cutlassB_f32_aligned_64x64_k64_sm80(Params)", begin, begin + 900 * US)
         made.kernel("cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4(Params)", begin + 900 * US, begin + MS)
-    assert costs(measured(tmp_path, made)) == {"full-precision": 20 * 900 * US}
+    result = measured(tmp_path, made)
+
+    assert costs(result) == {"full-precision": 20 * 900 * US * 15 // 16}
+    # The others of these kernels are in TF32 already.
+    assert "allow_tf32" not in result.findings["advice"][0]
 
 
 def test_fp32_alone_is_meant(tmp_path: Path) -> None:

@@ -320,6 +320,8 @@ _MATRIX = r"^(?:Grouped GEMM|GEMM|GEMV|Convolution (?:forward|data|weight)|.*[Aa
 _OF_TENSOR_CORES = "tf32|bf16|fp16|fp8|fp4"
 _ATTENTION, _ATTENTION_IN_FP32 = "(?i)fmha_cutlass[fb]_b?f16|flash", "(?i)fmha_cutlass[fb]_f32"
 """Names of kernels of attention in half and in full precision, which their families do not say."""
+_FASTER = 16
+"""How much faster tensor cores are than other units with fp32 at most: 312 against 19.5 TFLOPS (A100)."""
 _CASTS = r"float16\w*_copy|unrolled_.*direct_copy"
 """Names of kernels of PyTorch that copy into another type, and do that element by element."""
 
@@ -373,6 +375,8 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
 
 
 class FullPrecision(_KernelRule, kind="full-precision"):
+    in_tf32: str
+    """The advice where other kernels run in TF32."""
     tensor_part = Threshold(
         "least part of the time of all these kernels in TF32 or half precision", 0.05, "else the program does not use it"
     )
@@ -385,7 +389,13 @@ class FullPrecision(_KernelRule, kind="full-precision"):
         is_full = pl.col("value").is_in(full)
         of_tensor_cores = pl.col("cost").filter(~is_full).sum().over("device")
         is_mixed = of_tensor_cores >= self.tensor_part.value * pl.col("cost").sum().over("device")
-        return kernels.filter(is_mixed).filter(is_full)
+        lost = (pl.col("cost") * (1 - 1 / _FASTER)).round().cast(pl.Int64)
+        return kernels.filter(is_mixed).filter(is_full).with_columns(cost=lost)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """Nobody who has TF32 needs to be told of it."""
+        has_tf32 = len(_values(evidence, f"{_MATRIX}.* tf32(?: |$)")) > 0
+        return replace(super().describe(losses, evidence), advice=self.in_tf32 if has_tf32 else None)
 
 
 class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
@@ -428,6 +438,7 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
 class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL_GPUS)):
     fewest = Threshold("fewest such kernels on a device", 10, "fewer are chance", "")
     least = Threshold.least_share(0.1, "some are in every program, and less can't be avoided")
+    or_large = True
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         (size,) = evidence.run.events.gpu_sizes

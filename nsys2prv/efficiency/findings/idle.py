@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -132,6 +133,7 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         "shortest time before the first activity", 200_000_000, "MPI_Init and the loading of libraries take as long", "ns"
     )
     least = Threshold("least part of E", 0.1, "every run has a start")
+    parts = ("start_up_ns",)
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever do something: the run begins when the first of them does. What is created meanwhile is
@@ -156,6 +158,10 @@ class StateRule(FindingRule, texts="state-rule"):
     """Places in `host_states.STATES`."""
     shortest: Threshold | None = Threshold("shortest time of a device", 20_000_000, "less is the start of any program", "ns")
     least = Threshold("least part of the time of all devices", 0.05, "every run has a start")
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        super().__init_subclass__(**attributes)
+        cls.parts = [f"{OF_STATES[state]}_ns" for state in cls.states]
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
         """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
@@ -231,6 +237,7 @@ class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
     """The advice where most of the time is in one call of CUDA."""
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
+    parts = ("shut_down_ns",)
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever did something."""

@@ -43,7 +43,8 @@ ACTIVE_PARTS = Threshold(
     "least part of the window from first to last activity of a device (likewise)", 0.1, "less is too short for a loop"
 )
 LARGE_SHARE = Threshold(
-    "part of a device's active time that counts also where it does not recur (of copies, pages, allocations, collectives)", 0.1,
+    "part of a device's active time that counts also where it does not recur (of copies, pages, allocations, collectives, "
+    "last waves)", 0.1,
     "few long ones cost as much as many short ones",
 )  # fmt: skip
 GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)
@@ -347,6 +348,8 @@ class FindingRule:
         `Losses.devices`, and `active`, its active time, ns.
     gap_cause, unseen
         The gaps that it counts; and what it can't see by its nature, for people who find nothing.
+    parts
+        Columns of `absent_time` that are about the same: what they have may be too little for a finding.
     of_processes, at_most
         It is for runs without GPUs; and its findings are `Finding.at_most`.
     is_summary
@@ -373,6 +376,7 @@ class FindingRule:
     condition: pl.Expr = pl.lit(value=True)
     gap_cause: GapCause | None = None
     unseen: str | None = None
+    parts: Sequence[str] = ()
     at_most: bool = False
     of_processes: bool = False
     is_summary: bool = False
