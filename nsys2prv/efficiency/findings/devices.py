@@ -393,7 +393,7 @@ class FullPrecision(_KernelRule, kind="full-precision"):
         return kernels.filter(is_mixed).filter(is_full).with_columns(cost=lost)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        """Nobody who has TF32 needs to be told of it."""
+        """Where TF32 is in use already, the advice does without it."""
         has_tf32 = len(_values(evidence, f"{_MATRIX}.* tf32(?: |$)")) > 0
         return replace(super().describe(losses, evidence), advice=self.in_tf32 if has_tf32 else None)
 
