@@ -124,7 +124,7 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         # A call that hands over the data of a copy takes the time of the copy.
-        label = np.where(edges.kind == EdgeKind.STAGING, edges.graph.moments.label[edges.source], edges.label)
+        label = np.where(edges.kind == EdgeKind.STAGING, edges.graph.label[edges.source], edges.label)
         return _scaled(weight, np.isin(edges.kind, (*_WORK, EdgeKind.STAGING)), factors[label])
 
     return step
@@ -291,13 +291,13 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
 
 def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     """Members of collectives that wait for all others: `moment` (start of the member), `hub` (that of the last one), `task`."""
-    moments, arrival = built.graph.moments, built.graph.of_kind(EdgeKind.ARRIVAL)
+    graph, arrival = built.graph, built.graph.of_kind(EdgeKind.ARRIVAL)
     hubs = np.unique(arrival.target)
     moment, hub = np.append(arrival.source, hubs), np.append(arrival.target, hubs)
     # Who receives waits for what is sent, which is no matter of being late.
-    receives = built.labels.by_name(is_point_to_point(pl.col("name")))[moments.label[moment]]
-    waits = np.isin(moment, built.graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
-    members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[moments.row[moment]]}
+    receives = built.labels.by_name(is_point_to_point(pl.col("name")))[graph.label[moment]]
+    waits = np.isin(moment, graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
+    members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[graph.row[moment]]}
     return pl.DataFrame(members).filter(pl.Series(waits))
 
 
@@ -334,6 +334,6 @@ def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame) -> pl.DataFrame:
         begin = alone.time[source]
         length = alone.time[moment] - np.maximum(begin, since[way])
         parts.append(pl.DataFrame({"way": way, "edge": edge.astype(np.int64), "length": length}))
-        goes_on = (begin > since[way]) & (task_of_row[graph.moments.row[source]] == task[way])
+        goes_on = (begin > since[way]) & (task_of_row[graph.row[source]] == task[way])
         way, moment = way[goes_on], source[goes_on]
     return pl.concat(parts)

@@ -82,8 +82,8 @@ the last one that called, or the root: null for itself, where it need not wait f
 def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     """Calls that wait for devices; `by_events` are recorded waits of threads for events (`EventEdges.on_hosts`)."""
     points, edges = parts.points, parts.edges
-    calls = np.flatnonzero(parts.labels.waits[points.label[points.devices :]] != CallWait.NOTHING) + points.devices
-    label, (begin, until) = points.label[calls], points.times(calls)
+    calls = np.flatnonzero(parts.labels.waits[points.label_of[points.devices :]] != CallWait.NOTHING) + points.devices
+    label, (begin, until) = points.label_of[calls], points.times(calls)
     kinds = parts.labels.waits[label]
     awaited = _awaited(parts, calls, kinds, by_events)
     waited = awaited != NO_MOMENT
@@ -109,7 +109,7 @@ def _launched_by(parts: GraphParts, calls: Numbers) -> pl.DataFrame:
     """Operations that calls launched: columns `call`, `launched` and `until` (its times), `operation`, and `since` and `ended`
     (those of the operation, ns)."""
     points, (launched, until) = parts.points, parts.points.times(calls)
-    by_call = {"call": calls, "row": points.moments.row[points.start[calls]], "launched": launched, "until": until}
+    by_call = {"call": calls, "row": points.row[points.start[calls]], "launched": launched, "until": until}
     since, ended = points.times(np.arange(points.devices))
     operations = parts.launches.with_row_index("operation").with_columns(since=since, ended=ended)
     return pl.DataFrame(by_call).join(operations, on=["row", "launched"], how="inner")
@@ -118,7 +118,7 @@ def _launched_by(parts: GraphParts, calls: Numbers) -> pl.DataFrame:
 def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.DataFrame) -> Numbers:
     """The moment at which the operation ended that each call waited for; NO_MOMENT: none."""
     points, rows = parts.points, parts.run.events.rows
-    time, row = points.moments.time, points.moments.row
+    time, row = points.time, points.row
     begin, until = points.times(calls)
     of_row, streams = row[points.start[calls]], LogicalStreams(rows)
     waiting = pl.DataFrame({"row": of_row, "begin": begin, "until": until}).with_row_index("place")
@@ -171,11 +171,11 @@ def wait_for_driver(parts: GraphParts) -> None:
     """Calls of CUDA that could begin their work only when another thread of the process left the driver: some calls that wait
     for a device, such as copies, let nobody else in meanwhile."""
     points = parts.points
-    calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label[points.devices :]]) + points.devices
+    calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label_of[points.devices :]]) + points.devices
     begin, until = points.times(calls)
     is_long = until - begin >= _LONG_CALL
     calls, begin, until = calls[is_long], begin[is_long], until[is_long]
-    row, waits = points.moments.row[points.start[calls]], parts.alone_kind[calls] != NOTHING
+    row, waits = points.row[points.start[calls]], parts.alone_kind[calls] != NOTHING
     task = parts.run.events.rows.task[row]
     long = pl.DataFrame({"call": calls, "row": row, "task": task, "begin": begin, "until": until, "waits": waits})
     holders = long.filter("waits").select("task", pl.col("call", "row", "begin", "until").name.prefix("former_"))
@@ -188,7 +188,7 @@ def wait_for_driver(parts: GraphParts) -> None:
     )
     call, former = (held[name].to_numpy() for name in ("call", "former_call"))
     parts.edges.add(EdgeKind.WAKE_UP, points.end[former], points.end[call], WHOLE)
-    parts.set_alone(call, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label[call]))
+    parts.set_alone(call, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label_of[call]))
     # What they launched could not start sooner, either.
     launched = _launched_by(parts, call).join(held.select("call", "former_call", "former_until"), on="call")
     launched = launched.filter(pl.col("since") >= pl.col("former_until"))
@@ -205,7 +205,7 @@ def wait_for_messages(parts: GraphParts) -> None:
     edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
     calls = points.interval[received[is_complete]]
-    code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label[calls]), points.times(calls)
+    code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label_of[calls]), points.times(calls)
     parts.set_alone(calls, EdgeKind.BLOCKED_CALL, code)
     # A call whose messages were sent long ago shows what it takes alone.
     ago = begin - messages["time"].to_numpy()[is_complete]
@@ -218,10 +218,10 @@ def wait_for_messages(parts: GraphParts) -> None:
 def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
     """A send that lasts until the receive was called waited for it: rendezvous."""
     points = parts.points
-    calls = np.flatnonzero(parts.labels.causes[points.label] == MPI)
+    calls = np.flatnonzero(parts.labels.causes[points.label_of] == MPI)
     calls = calls[np.argsort(points.end[calls])]
     begin, until = points.times(calls)
-    sends = pl.DataFrame({"row": points.moments.row[points.start[calls]], "time": begin, "until": until, "send": calls})
+    sends = pl.DataFrame({"row": points.row[points.start[calls]], "time": begin, "until": until, "send": calls})
     sends = sends.unique(["row", "time"], keep="first", maintain_order=True)
     long = sent.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
         pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
@@ -239,7 +239,7 @@ def wait_for_members(parts: GraphParts) -> None:
     ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
     is_alone, is_matched = (ended != NO_MOMENT) & (last_row == NO_MOMENT), (ended != NO_MOMENT) & (hub != NO_MOMENT)
     call = points.interval[ended]
-    transfer = class_code(EdgeKind.TRANSFER, points.label[call])
+    transfer = class_code(EdgeKind.TRANSFER, points.label_of[call])
     parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)
     edges.takes(transfer[is_alone], (end - start)[is_alone])
     parts.set_alone(call[is_matched], EdgeKind.TRANSFER, transfer[is_matched])

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Moments, Places, RunGraph, run_loop
+from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Places, RunGraph, run_loop
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
@@ -91,41 +91,43 @@ _KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VA
 
 @dataclass(frozen=True)
 class RunMoments:
-    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first. `moments`
-    are in that order; their labels are what host threads did until then, and on devices those of the intervals. `interval` is
-    that of each moment, `is_end` and `is_host` say which moments are ends, and on host threads; `start`, `end` and `label` are
-    the moments and the label of each interval."""
+    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first.
 
-    moments: Moments
+    Of each moment, in that order, there are `time`, `row` and `label` (what host threads did until then, and on devices that of
+    the interval); its `interval`, and whether it `is_end`, and `is_host`: on a host thread. Of each interval `start` and `end`
+    are its moments, and `label_of` is its label."""
+
+    time: Numbers
+    row: Places
+    label: Places
     interval: Places
     is_end: Mask
     is_host: Mask
     start: Places
     end: Places
-    label: Places
+    label_of: Places
     devices: int
 
     def times(self, intervals: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
         """Begin and end of some intervals, ns."""
-        return self.moments.time[self.start[intervals]], self.moments.time[self.end[intervals]]
+        return self.time[self.start[intervals]], self.time[self.end[intervals]]
 
     def starts(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "start", is_end: bool = False) -> Numbers:
         """Moments at which something starts (or ends) on the rows and at the times of a frame; NO_MOMENT: nothing does, and
         where these are null."""
         row, time = columns_of(frame, row_column, time_column)
-        times, rows = self.moments.time, self.moments.row
         matches: Numbers = np.full(len(row), NO_MOMENT, dtype=np.int64)
-        place = np.searchsorted(times, time)
-        pending = np.flatnonzero(place < len(times))
+        place = np.searchsorted(self.time, time)
+        pending = np.flatnonzero(place < len(self.time))
         # Few moments have the same time: each round goes one further.
         while len(pending):
             here = place[pending]
-            same_time = times[here] == time[pending]
-            fits = same_time & (rows[here] == row[pending]) & (self.is_end[here] == is_end)
+            same_time = self.time[here] == time[pending]
+            fits = same_time & (self.row[here] == row[pending]) & (self.is_end[here] == is_end)
             matches[pending[fits]] = here[fits]
             pending = pending[same_time & ~fits]
             place[pending] += 1
-            pending = pending[place[pending] < len(times)]
+            pending = pending[place[pending] < len(self.time)]
         return matches
 
     def ends(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "end") -> Numbers:
@@ -166,13 +168,12 @@ def run_moments(
     moment = np.empty(2 * size, dtype=np.int32)
     moment[event] = np.arange(2 * size, dtype=np.int32)
     interval, is_end = event % np.int32(max(size, 1)), event >= size
-    of_moments = row[interval]
-    until_then = label[interval]
+    row, until_then = row[interval], label[interval]
     top, below = np.full(rows, NOTHING, dtype=np.int32), np.full(size - devices, NOTHING, dtype=np.int32)
     has_ended = np.zeros(size - devices, dtype=np.int8)
-    run_loop(_label_until, (of_moments, interval, is_end, label, devices), (top, below, has_ended, until_then))
-    moments = Moments(time, of_moments, until_then)
-    return RunMoments(moments, interval, is_end, interval >= devices, moment[:size], moment[size:], label, devices)
+    run_loop(_label_until, (row, interval, is_end, label, devices), (top, below, has_ended, until_then))
+    is_host = interval >= devices
+    return RunMoments(time, row, until_then, interval, is_end, is_host, moment[:size], moment[size:], label, devices)
 
 
 def _label_until(
@@ -208,8 +209,8 @@ class EdgeCollector:
     `backward` are the moments at which those between ranks would end. The weight of a class of edges is a low quantile of what
     such edges are seen to take where nothing else delays them: where nothing that is awaited is later than their source."""
 
-    def __init__(self, moments: Moments) -> None:
-        self._moments = moments
+    def __init__(self, time: Numbers, row: Places, label: Places) -> None:
+        self._time, self._row, self._label = time, row, label
         self.left_out: Counter[EdgeKind] = Counter()
         self.backward: list[Numbers] = [np.zeros(0, dtype=np.int64)]
         self._columns = {name: [np.zeros(0, dtype=dtype)] for name, dtype in _EDGE_TYPES.items()}
@@ -234,10 +235,14 @@ class EdgeCollector:
         self._lengths.append(pl.DataFrame({"code": code, "length": length}))
 
     def graph(self) -> RunGraph:
-        """The settled graph with all edges, which are used up."""
+        """The graph with all edges, which are used up.
+
+        Of the edges that end at a moment, the one that allows it last gets the measured difference: what remains beyond its
+        least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
+        """
         target, source, kind, weight = (np.concatenate(self._columns.pop(name)) for name in _EDGE_TYPES)
         # Weights of classes, of some edges at a time. Sources are in the order of time.
-        time, latest = self._moments.time, np.zeros(len(self._moments), dtype=np.int32)
+        time, latest = self._time, np.zeros(len(self._time), dtype=np.int32)
         np.maximum.at(latest, target, source)
         blocks = [low + np.flatnonzero(weight[low : low + BLOCK] < 0) for low in range(0, len(weight), BLOCK)]
         for of_class in blocks:
@@ -246,16 +251,16 @@ class EdgeCollector:
         of_code = pl.concat(self._lengths).group_by("code").agg(
             pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0)
         )  # fmt: skip
-        weights = of_code["code"], of_code["length"].cast(pl.Int64)
+        least = of_code["code"], of_code["length"].cast(pl.Int64)
         for of_class in blocks:
-            weight[of_class] = pl.Series(weight[of_class]).replace_strict(*weights, default=0)
+            weight[of_class] = pl.Series(weight[of_class]).replace_strict(*least, default=0)
         del blocks, latest, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
-        count = len(source)
-        columns = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int8)
-        run_loop(_insert, (first, target, source, kind, weight), (first[:-1].copy(), *columns))
-        return RunGraph(self._moments, first, *columns).settle()
+        sources, weights, kinds = np.empty_like(source), np.empty_like(weight), np.empty_like(kind)
+        run_loop(_insert, (first, target, source, kind, weight), (first[:-1].copy(), sources, weights, kinds))
+        run_loop(_settle, (first, sources, kinds == EdgeKind.ARRIVAL, time), (weights,))
+        return RunGraph(time, self._row, self._label, first, sources, weights, kinds)
 
 
 def _insert(
@@ -269,6 +274,20 @@ def _insert(
             sources[place], kinds[place], weights[place] = sources[place - 1], kinds[place - 1], weights[place - 1]
             place -= 1
         sources[place], kinds[place], weights[place] = source[edge], kind[edge], weight[edge]
+
+
+def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) -> None:
+    for moment in range(len(time)):
+        latest, last = -2, -1
+        for edge in range(first[moment], first[moment + 1]):
+            begin = time[source[edge]]
+            weight[edge] = min(weight[edge], time[moment] - begin)
+            # The last member of a collective starts when it likes: the others only wait for it.
+            allowed = -1 if is_arrival[edge] else begin + weight[edge]
+            if allowed >= latest:
+                latest, last = allowed, edge
+        if last >= 0:
+            weight[last] = time[moment] - time[source[last]]
 
 
 @dataclass(frozen=True)

@@ -116,15 +116,15 @@ TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
 def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
     """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
     moment nothing is known to change: it takes as long as was measured."""
-    moments, until = built.graph.moments, built.context.events.length
-    behind = int(np.searchsorted(moments.time, until, side="right"))
-    is_counted, time = built.counted_rows[moments.row[:behind]], replayed.time[:behind]
+    graph, until = built.graph, built.context.events.length
+    behind = int(np.searchsorted(graph.time, until, side="right"))
+    is_counted, time = built.counted_rows[graph.row[:behind]], replayed.time[:behind]
     if not is_counted.any():
         return -1, until
     latest = int(time.max(where=is_counted, initial=0))
     # Of several that are last, the last one in the order of moments.
     last = int(np.flatnonzero(is_counted & (time == latest))[-1])
-    return last, latest + until - int(moments.time[behind - 1 - np.argmax(is_counted[::-1])])
+    return last, latest + until - int(graph.time[behind - 1 - np.argmax(is_counted[::-1])])
 
 
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
@@ -134,7 +134,7 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     last, end = path_end(built, replayed)
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
-    path, time, row = replayed.path(last), replayed.time, built.graph.moments.row
+    path, time, row = replayed.path(last), replayed.time, built.graph.row
     first = int(built.graph.source[path.number[0]]) if len(path) else last
     before = (0, time[first], row[first], _BEFORE, NOTHING, NOTHING)
     after = (time[last], end, row[last], _AFTER, NOTHING, NOTHING)
@@ -283,7 +283,7 @@ class MeasuredGraph:
         of_parts = run_all(partial(_shorter, steps, part) for part in self.path.parts())
         bounds = [int(max(min(bound, length), 0)) for bound in np.sum([[0.0] * len(steps), *of_parts], axis=0)]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
-        few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
+        few = order[: MOST_MOMENTS // max(len(self.built.graph.time), 1)]
         replayed = [place for place in few if bounds[place] + unexplained >= least]
         gains = dict(zip(replayed, run_all(partial(self._replayed, steps[place]) for place in replayed), strict=True))
         return [gains.get(place, Gain(bound, unexplained, False)) for place, bound in enumerate(bounds)]
@@ -347,7 +347,7 @@ def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
 
 def _rows_beside(built: BuiltGraph, totals: PathTotals) -> pl.DataFrame:
     """Columns of the table `critical_path_rows`."""
-    slack = pl.DataFrame({"place": built.graph.moments.row, "slack": built.graph.slacks()}).group_by("place").agg(
+    slack = pl.DataFrame({"place": built.graph.row, "slack": built.graph.slacks()}).group_by("place").agg(
         least_slack_ns=pl.col("slack").min(), mean_slack_ns=pl.col("slack").sum() / pl.len()
     )  # fmt: skip
     beside = slack.filter(pl.Series(built.counted_rows[slack["place"].to_numpy()]))

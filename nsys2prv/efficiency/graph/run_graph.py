@@ -86,10 +86,10 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
     points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
     works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
-    counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
+    counted[calls["row"].to_numpy()[works[points.label_of[points.devices :]]]] = True
     launches = launches_of(run).filter(pl.Series(on_streams))
     alone = (np.full(len(label), NOTHING, dtype=np.int8), np.zeros(len(label), dtype=np.int64))
-    parts = GraphParts(run, labels, points, launches, EdgeCollector(points.moments), *alone)
+    parts = GraphParts(run, labels, points, launches, EdgeCollector(points.time, points.row, points.label), *alone)
     del operations, calls, row, begin, end, label, may_wait, launches, alone
     host_waits.wait_for_devices(parts, by_events.on_hosts)
     host_waits.wait_for_messages(parts)
@@ -97,7 +97,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     host_waits.wait_for_signals(parts)
     host_waits.wait_for_driver(parts)
     # On streams what ended before, on host threads what was before.
-    before = latest_before(points.moments.row, points.is_end | points.is_host)
+    before = latest_before(points.row, points.is_end | points.is_host)
     awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
     parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
     _add_copy_engines(parts)
@@ -106,7 +106,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     open_calls = _open_calls(parts)
     _add_host_edges(parts, before, _add_calls_that_wait(parts, before, blocked.calls))
     is_pair = labels.by_name(is_point_to_point(pl.col("name")))
-    collectives = len(open_calls) + int((~is_pair[points.label[points.interval[unmatched]]]).sum())
+    collectives = len(open_calls) + int((~is_pair[points.label_of[points.interval[unmatched]]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
     edges = parts.edges
     # The edges are put in order when nothing else takes memory, nor the C library keeps it.
@@ -150,9 +150,14 @@ def _add_copy_engines(parts: GraphParts) -> None:
     each direction."""
     points, labels = parts.points, parts.labels
     is_copy = labels.by_name(pl.col("name").is_in([event_types.COPY_KINDS[kind] for kind in (1, 2)]))
-    copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label[: points.devices]])
-    start, ended, direction, (begin, end) = points.start[copies], points.end[copies], points.label[copies], points.times(copies)
-    row = points.moments.row[start]
+    copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label_of[: points.devices]])
+    start, ended, direction, (begin, end) = (
+        points.start[copies],
+        points.end[copies],
+        points.label_of[copies],
+        points.times(copies),
+    )
+    row = points.row[start]
     columns = {"start": start, "ended": ended, "row": row, "begin": begin, "end": end, "direction": direction}
     former = pl.col("ended", "row", "end").shift().over("device", "direction").name.prefix("former_")
     in_order = pl.DataFrame(columns).with_columns(device=parts.run.events.rows.device[row]).sort("start").with_columns(former)
@@ -172,20 +177,20 @@ def _add_device_edges(parts: GraphParts, before: Places) -> None:
     for low in range(0, len(of_device), BLOCK):
         moments = of_device[low : low + BLOCK]
         is_end, operation = points.is_end[moments], points.interval[moments]
-        is_work = is_end & ~is_nccl[points.label[operation]]
+        is_work = is_end & ~is_nccl[points.label_of[operation]]
         edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
         start, operation = moments[~is_end], operation[~is_end]
         call = points.starts(parts.launches[operation], "row", "launched")
         edges.add(EdgeKind.STREAM_ORDER, before[start], start, class_code(EdgeKind.STREAM_ORDER))
-        edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[points.label[operation]]))
+        edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[points.label_of[operation]]))
 
 
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
     points, edges = parts.points, parts.edges
-    kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label[: points.devices]])
+    kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label_of[: points.devices]])
     start, end = points.start[kernels], points.end[kernels]
-    columns = {"row": points.moments.row[start], "start": start, "end": end, "begin": points.moments.time[start]}
+    columns = {"row": points.row[start], "start": start, "end": end, "begin": points.time[start]}
     matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
     members = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64)).join(
         drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left"
@@ -218,8 +223,8 @@ def _open_calls(parts: GraphParts) -> Numbers:
     for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
     # One that waits for several may wait for one that is missing beside those that are there.
     is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
-    is_open = (is_mpi & for_several)[points.label]
-    is_open |= (is_mpi & for_one)[points.label] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
+    is_open = (is_mpi & for_several)[points.label_of]
+    is_open |= (is_mpi & for_one)[points.label_of] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
     ends: Numbers = points.end[is_open].astype(np.int64)
     return ends
 
@@ -235,7 +240,7 @@ def _add_calls_that_wait(parts: GraphParts, before: Places, in_queue: pl.DataFra
     for of_kind in (EdgeKind.BLOCKED_CALL, EdgeKind.TRANSFER):
         is_part = is_alone & (kind == of_kind)
         edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
-    is_replaced = np.zeros(len(points.moments), dtype=bool)
+    is_replaced = np.zeros(len(points.time), dtype=bool)
     is_replaced[end[is_alone]] = True
     free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
     end = np.where((free != NO_MOMENT) & (start != NO_MOMENT), points.ends(in_queue, "row", "until"), NO_MOMENT)
@@ -250,7 +255,7 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     """Edges between moments of host threads that follow each other, and from threads that woke them."""
     points, labels, edges = parts.points, parts.labels, parts.edges
     woken, waker = _wakers(parts, before)
-    is_woken = np.zeros(len(points.moments), dtype=bool)
+    is_woken = np.zeros(len(points.time), dtype=bool)
     is_woken[woken] = True
     for weight, which in ((0, is_woken), (WHOLE, ~is_woken)):
         moments = np.flatnonzero(points.is_host & ~is_replaced & which).astype(np.int32)
@@ -258,9 +263,9 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     edges.add(EdgeKind.WAKE_UP, waker, woken, 0)
     # A thread that appears was created before.
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
-    creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]])
+    creations = np.sort(points.start[points.devices :][creates[points.label_of[points.devices :]]])
     first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
-    task, row = parts.run.events.rows.task, points.moments.row
+    task, row = parts.run.events.rows.task, points.row
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
     caused = with_last(appearing, "moment", created, "creation", "task", exact=False).drop_nulls("creation")
@@ -269,7 +274,7 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
 
 def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
     """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
-    points, row = parts.points, parts.points.moments.row
+    points, row = parts.points, parts.points.row
     threads = parts.launches.select(pl.Series("stream", row[points.start[: points.devices]]), thread="row")
     counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").len()
     # The one that each launches on most: collectives and copies have separate streams.
@@ -279,9 +284,9 @@ def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
-    is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval]]
+    is_call = parts.labels.is_of(*HOST_CALLS)[points.label_of[points.interval]]
     last = latest_before(stream[row], points.is_end & is_call)
-    woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.moments.label == NOTHING) & points.is_host)
-    pause = points.moments.time[woken] - points.moments.time[np.maximum(before[woken], 0)]
+    woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.label == NOTHING) & points.is_host)
+    pause = points.time[woken] - points.time[np.maximum(before[woken], 0)]
     woken = woken[pause >= LEAST_PAUSE]
     return woken, last[woken].astype(np.int64)

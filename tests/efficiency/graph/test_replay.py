@@ -19,7 +19,6 @@ from nsys2prv.efficiency.graph.replay import (
     WHOLE,
     EdgeKind,
     Edges,
-    Moments,
     RunGraph,
     Step,
     Variant,
@@ -27,6 +26,7 @@ from nsys2prv.efficiency.graph.replay import (
     replay,
     replays,
 )
+from nsys2prv.efficiency.intervals import Integers
 from nsys2prv.errors import UsageError
 
 Weights = np.ndarray[Any, np.dtype[np.int64]]
@@ -35,7 +35,7 @@ Weights = np.ndarray[Any, np.dtype[np.int64]]
 def graph_of(time: list[int], edges: list[tuple[int, int, int, int]]) -> RunGraph:
     """A graph of moments on two rows in turn, and edges: source, target, least weight, kind."""
     row = np.arange(len(time), dtype=np.int32) % 2
-    collector = EdgeCollector(Moments(np.array(time, dtype=np.int64), row, row))
+    collector = EdgeCollector(np.array(time, dtype=np.int64), row, row)
     for source, target, weight, kind in edges:
         collector.add(EdgeKind(kind), np.array([source]), np.array([target]), weight)
     return collector.graph()
@@ -59,7 +59,7 @@ def _plain(graph: RunGraph, weight: Weights, limits: Sequence[int]) -> list[int]
     """When each moment is, one after the other."""
     times: list[int] = []
     growth, earlier, target = 0, 0, np.array(targets(graph))
-    for moment, measured in enumerate(graph.moments.time.tolist()):
+    for moment, measured in enumerate(graph.time.tolist()):
         places = [place for place in np.flatnonzero(target == moment).tolist() if weight[place] != REMOVED]
         growth += sum(max(int(weight[place] - graph.weight[place]), 0) for place in places)
         allowed = [times[graph.source[place]] + int(weight[place]) for place in places]
@@ -70,7 +70,11 @@ def _plain(graph: RunGraph, weight: Weights, limits: Sequence[int]) -> list[int]
 
 
 def _limited(limits: Sequence[int]) -> Variant:
-    return lambda edges, weight: (weight, np.array(limits[slice(*edges.moments)], dtype=np.int8))
+    def limited(edges: Edges, weight: Weights, limit: Integers) -> Weights:
+        limit[slice(*edges.moments)] = limits[slice(*edges.moments)]
+        return weight
+
+    return limited
 
 
 def _to(weight: Weights) -> list[Step]:
@@ -81,7 +85,7 @@ def _to(weight: Weights) -> list[Step]:
 def test_a_replay_without_a_change_gives_the_measured_times(graph: RunGraph, size: int) -> None:
     with patch.object(passes, "BLOCK", size):
         replayed = replay(graph)
-    assert replayed.time.tolist() == graph.moments.time.tolist()
+    assert replayed.time.tolist() == graph.time.tolist()
     assert replayed.edge.tolist() == replay(graph).edge.tolist()
 
 
@@ -92,7 +96,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     is_changed = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     weight = np.where(np.array(is_changed, dtype=bool), np.array(changed, dtype=np.int64), graph.weight)
     target = np.array(targets(graph))
-    moments = len(graph.moments)
+    moments = len(graph.time)
     limits = data.draw(st.lists(st.sampled_from([FREE, HELD, FOLLOWS]), min_size=moments, max_size=moments))
     with patch.object(passes, "BLOCK", size):
         replayed, limited = replays(graph, _to(weight), [as_changed, _limited(limits)])
@@ -108,7 +112,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
 
 @given(graphs())
 def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> None:
-    last = len(graph.moments) - 1
+    last = len(graph.time) - 1
     path = replay(graph).path(last)
     moments = [*path.source.tolist(), last]
     assert path.target.tolist() == moments[1:]
@@ -119,17 +123,17 @@ def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> No
 
 @given(graphs())
 def test_slack_is_how_much_later_a_moment_may_be(graph: RunGraph) -> None:
-    latest = [int(graph.moments.time[-1])] * len(graph.moments)
+    latest = [int(graph.time[-1])] * len(graph.time)
     target = targets(graph)
     for moment in reversed(range(len(latest))):
         for edge in np.flatnonzero(graph.source == moment):
             latest[moment] = min(latest[moment], latest[target[edge]] - int(graph.weight[edge]))
-    assert (graph.slacks() + graph.moments.time).tolist() == latest
+    assert (graph.slacks() + graph.time).tolist() == latest
 
 
 def test_edges_that_go_back_are_left_out_and_classes_take_what_was_seen() -> None:
     row = np.zeros(4, dtype=np.int32)
-    edges = EdgeCollector(Moments(np.array([0, 10, 100, 200]), row, row))
+    edges = EdgeCollector(np.array([0, 10, 100, 200]), row, row)
     seen, unseen = -100, -200
     edges.add(EdgeKind.LAUNCH, np.array([0, 2, 1]), np.array([2, 1, 3]), np.array([seen, seen, unseen]))
     edges.takes(np.full(12, seen), np.array([0, 3, *[15] * 10]))
@@ -172,7 +176,7 @@ def test_compiled_loops_give_the_same_with_and_without_a_folder_for_compiled_cod
         if folder is not None:
             monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
         halved = replay(graph, [lambda _, weight: weight // 2])
-        path = halved.path(len(graph.moments) - 1)
+        path = halved.path(len(graph.time) - 1)
         results.append((halved.time.tolist(), halved.edge.tolist(), path.number.tolist(), graph.slacks().tolist()))
     passes._compiled.cache_clear()
     assert results[0] == results[1] == results[2]
