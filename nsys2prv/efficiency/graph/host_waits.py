@@ -82,17 +82,16 @@ the last one that called, or the root: null for itself, where it need not wait f
 def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     """Calls that wait for devices; `by_events` are recorded waits of threads for events (`EventEdges.on_hosts`)."""
     points, edges = parts.points, parts.edges
-    calls = np.flatnonzero(parts.labels.waits[points.label_of[points.devices :]] != CallWait.NOTHING) + points.devices
+    calls = np.flatnonzero(parts.labels.waits[points.label_of] != CallWait.NOTHING)
     label, (begin, until) = points.label_of[calls], points.times(calls)
     kinds = parts.labels.waits[label]
     awaited = _awaited(parts, calls, kinds, by_events)
-    waited = awaited != NO_MOMENT
-    edges.add(EdgeKind.SYNCHRONIZATION, awaited, points.end[calls], class_code(EdgeKind.SYNCHRONIZATION, label))
+    is_free = awaited == NO_MOMENT
+    parts.add_waits(EdgeKind.SYNCHRONIZATION, awaited, points.end[calls], class_code(EdgeKind.SYNCHRONIZATION, label))
     # Calls that did not wait show what such a call takes by itself; a copy always waits.
-    code, free = class_code(EdgeKind.BLOCKED_CALL, label), ~waited & (kinds != CallWait.COPY)
-    edges.takes(code[free], (until - begin)[free])
-    parts.set_alone(calls[waited], EdgeKind.BLOCKED_CALL, code[waited])
-    _add_staging(parts, calls[~waited & (kinds == CallWait.COPY)])
+    shows = is_free & (kinds != CallWait.COPY)
+    edges.takes(class_code(EdgeKind.BLOCKED_CALL, label[shows]), (until - begin)[shows])
+    _add_staging(parts, calls[is_free & (kinds == CallWait.COPY)])
 
 
 def _add_staging(parts: GraphParts, calls: Numbers) -> None:
@@ -100,9 +99,8 @@ def _add_staging(parts: GraphParts, calls: Numbers) -> None:
     points, length = parts.points, pl.col("until") - pl.col("launched")
     pairs = _launched_by(parts, calls).sort("operation").unique("call", keep="first")
     staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - pl.col("since") >= _MOSTLY * length)
-    call = staged["call"].to_numpy()
-    parts.edges.add(EdgeKind.STAGING, points.start[staged["operation"].to_numpy()], points.end[call], WHOLE)
-    parts.set_alone(call, EdgeKind.BLOCKED_CALL, 0)
+    copied, call = (staged[name].to_numpy() for name in ("operation", "call"))
+    parts.add_waits(EdgeKind.STAGING, points.start[copied], points.end[call], WHOLE, alone=0)
 
 
 def _launched_by(parts: GraphParts, calls: Numbers) -> pl.DataFrame:
@@ -171,7 +169,7 @@ def wait_for_driver(parts: GraphParts) -> None:
     """Calls of CUDA that could begin their work only when another thread of the process left the driver: some calls that wait
     for a device, such as copies, let nobody else in meanwhile."""
     points = parts.points
-    calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label_of[points.devices :]]) + points.devices
+    calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label_of])
     begin, until = points.times(calls)
     is_long = until - begin >= _LONG_CALL
     calls, begin, until = calls[is_long], begin[is_long], until[is_long]
@@ -187,8 +185,7 @@ def wait_for_driver(parts: GraphParts) -> None:
         pl.col("former_until") > pl.max_horizontal("begin", pl.col("until") - _LONGEST_TURN),
     )
     call, former = (held[name].to_numpy() for name in ("call", "former_call"))
-    parts.edges.add(EdgeKind.WAKE_UP, points.end[former], points.end[call], WHOLE)
-    parts.set_alone(call, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label_of[call]))
+    parts.add_waits(EdgeKind.WAKE_UP, points.end[former], points.end[call], WHOLE)
     # What they launched could not start sooner, either.
     launched = _launched_by(parts, call).join(held.select("call", "former_call", "former_until"), on="call")
     launched = launched.filter(pl.col("since") >= pl.col("former_until"))
@@ -202,16 +199,15 @@ def wait_for_messages(parts: GraphParts) -> None:
     sent, received = points.starts(messages, "row", "time"), points.ends(messages, "to_row", "to_time")
     # Messages of like sizes take like times.
     of_size = np.log2(messages["size"].fill_null(0).to_numpy() + 1.0).astype(np.int64)
-    edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
+    parts.add_waits(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
+    # A call whose messages were sent long ago shows what it takes alone.
     is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
     calls = points.interval[received[is_complete]]
-    code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label_of[calls]), points.times(calls)
-    parts.set_alone(calls, EdgeKind.BLOCKED_CALL, code)
-    # A call whose messages were sent long ago shows what it takes alone.
+    begin, until = points.times(calls)
     ago = begin - messages["time"].to_numpy()[is_complete]
-    receives = pl.DataFrame({"call": calls, "code": code, "length": until - begin, "ago": ago})
+    receives = pl.DataFrame({"call": calls, "length": until - begin, "ago": ago})
     latest = receives.sort("ago").unique("call", keep="first").filter(pl.col("ago") > _LONG_AGO)
-    edges.takes(latest["code"].to_numpy(), latest["length"].to_numpy())
+    edges.takes(class_code(EdgeKind.BLOCKED_CALL, points.label_of[latest["call"].to_numpy()]), latest["length"].to_numpy())
     _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
 
 
@@ -227,9 +223,7 @@ def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
         pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
     )
     posted = points.starts(long, "to_row", "called")
-    send = long["send"].to_numpy()
-    parts.edges.add(EdgeKind.MESSAGE, posted, points.end[send], 0)
-    parts.set_alone(send[posted != NO_MOMENT], EdgeKind.BLOCKED_CALL, 0)
+    parts.add_waits(EdgeKind.MESSAGE, posted, points.end[long["send"].to_numpy()], 0, alone=0)
 
 
 def wait_for_members(parts: GraphParts) -> None:
@@ -322,9 +316,7 @@ def wait_for_signals(parts: GraphParts) -> None:
     """Waits of threads that other threads ended."""
     pairs = wake_ups(parts.run)
     signal, woken = parts.points.starts(pairs, "signal_row", "signal_start"), parts.points.ends(pairs)
-    parts.edges.add(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP))
-    is_complete = (signal != NO_MOMENT) & (woken != NO_MOMENT)
-    parts.set_alone(parts.points.interval[woken[is_complete]], EdgeKind.BLOCKED_CALL, 0)
+    parts.add_waits(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP), alone=0)
 
 
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:

@@ -213,7 +213,9 @@ class EdgeCollector:
         self._time, self._row, self._label = time, row, label
         self.left_out: Counter[EdgeKind] = Counter()
         self.backward: list[Numbers] = [np.zeros(0, dtype=np.int64)]
-        self._columns = {name: [np.zeros(0, dtype=dtype)] for name, dtype in _EDGE_TYPES.items()}
+        self._columns: dict[str, list[npt.NDArray[Any]]] = {
+            name: [np.zeros(0, dtype=dtype)] for name, dtype in _EDGE_TYPES.items()
+        }
         self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "length": pl.Int64})]
 
     def add(self, kind: EdgeKind, source: npt.NDArray[Any], target: npt.NDArray[Any], weight: npt.NDArray[Any] | int) -> None:
@@ -241,39 +243,39 @@ class EdgeCollector:
         least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
         """
         target, source, kind, weight = (np.concatenate(self._columns.pop(name)) for name in _EDGE_TYPES)
-        # Weights of classes, of some edges at a time. Sources are in the order of time.
+        # What edges of classes take, of some edges at a time. Sources are in the order of time.
         time, latest = self._time, np.zeros(len(self._time), dtype=np.int32)
         np.maximum.at(latest, target, source)
-        blocks = [low + np.flatnonzero(weight[low : low + BLOCK] < 0) for low in range(0, len(weight), BLOCK)]
-        for of_class in blocks:
+        for low in range(0, len(weight), BLOCK):
+            of_class = low + np.flatnonzero(weight[low : low + BLOCK] < 0)
             shows = of_class[time[source[of_class]] == time[latest[target[of_class]]]]
             self.takes(weight[shows], time[target[shows]] - time[source[shows]])
-        of_code = pl.concat(self._lengths).group_by("code").agg(
-            pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0)
-        )  # fmt: skip
-        least = of_code["code"], of_code["length"].cast(pl.Int64)
-        for of_class in blocks:
-            weight[of_class] = pl.Series(weight[of_class]).replace_strict(*least, default=0)
-        del blocks, latest, self._lengths
+        least = pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
+        code, least_of_code = pl.concat(self._lengths).group_by("code").agg(least)
+        of_class = np.zeros(1 - min(weight.min(initial=0), code.min() or 0), dtype=np.int64)
+        of_class[-code.to_numpy()] = least_of_code
+        del latest, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
         sources, weights, kinds = np.empty_like(source), np.empty_like(weight), np.empty_like(kind)
-        run_loop(_insert, (first, target, source, kind, weight), (first[:-1].copy(), sources, weights, kinds))
+        run_loop(_insert, (first, target, source, kind, weight, of_class), (first[:-1].copy(), sources, weights, kinds))
         run_loop(_settle, (first, sources, kinds == EdgeKind.ARRIVAL, time), (weights,))
         return RunGraph(time, self._row, self._label, first, sources, weights, kinds)
 
 
 def _insert(
-    first: Any, target: Any, source: Any, kind: Any, weight: Any, behind: Any, sources: Any, weights: Any, kinds: Any
-) -> None:
-    """Edges in the order of their targets, and of kinds and sources."""
+    first: Any, target: Any, source: Any, kind: Any, weight: Any, of_class: Any, behind: Any, sources: Any, weights: Any,
+    kinds: Any,
+) -> None:  # fmt: skip
+    """Edges in the order of their targets, and of kinds and sources, with their least weights in place of classes."""
     for edge in range(len(target)):
         place = behind[target[edge]]
         behind[target[edge]] += 1
         while place > first[target[edge]] and (kinds[place - 1], sources[place - 1]) > (kind[edge], source[edge]):
             sources[place], kinds[place], weights[place] = sources[place - 1], kinds[place - 1], weights[place - 1]
             place -= 1
-        sources[place], kinds[place], weights[place] = source[edge], kind[edge], weight[edge]
+        least = weight[edge] if weight[edge] >= 0 else of_class[-weight[edge]]
+        sources[place], kinds[place], weights[place] = source[edge], kind[edge], least
 
 
 def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) -> None:
@@ -307,3 +309,13 @@ class GraphParts:
     def set_alone(self, calls: npt.NDArray[Any], kind: EdgeKind, weight: npt.NDArray[Any] | int) -> None:
         """Set what calls that waited for something take by themselves. What is set last counts."""
         self.alone_kind[calls], self.alone_weight[calls] = kind, weight
+
+    def add_waits(
+        self, kind: EdgeKind, source: Numbers, ended: npt.NDArray[Any], weight: npt.NDArray[Any] | int, alone: int | None = None
+    ) -> None:
+        """Edges of a kind to moments at which calls ended that waited for what is at the sources; what these calls take alone,
+        None: as long as others of their name."""
+        self.edges.add(kind, source, ended, weight)
+        calls = self.points.interval[ended[(source != NO_MOMENT) & (ended != NO_MOMENT)]]
+        of_class = class_code(EdgeKind.BLOCKED_CALL, self.points.label_of[calls])
+        self.set_alone(calls, EdgeKind.BLOCKED_CALL, of_class if alone is None else alone)

@@ -134,38 +134,27 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     last, end = path_end(built, replayed)
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
-    path, time, row = replayed.path(last), replayed.time, built.graph.row
-    first = int(built.graph.source[path.number[0]]) if len(path) else last
-    before = (0, time[first], row[first], _BEFORE, NOTHING, NOTHING)
-    after = (time[last], end, row[last], _AFTER, NOTHING, NOTHING)
-    first_segment, last_segment = (pl.DataFrame([edge], schema=SEGMENT_SCHEMA, orient="row") for edge in (before, after))
-    parts = [first_segment]
-    for edges in path.parts():
-        # The last segment so far may go on.
-        segments = _joined(pl.concat([parts[-1][-1:], _segments_of(built, replayed, edges)]))
-        parts[-1] = parts[-1][:-1]
-        parts.append(segments)
-    parts[-1] = pl.concat([parts[-1], last_segment]).filter(pl.col("end") > pl.col("begin"))
-    return pl.concat(parts)
-
-
-def _segments_of(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
+    path, graph, time = replayed.path(last), built.graph, replayed.time
+    first = int(path.source[0]) if len(path) else last
+    path = path.only(time[path.target] > time[path.source])
     label, kind = path.label, _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
     cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
-    begin, end = replayed.time[path.source], replayed.time[path.target]
-    return pl.DataFrame([begin, end, path.row, kind, label, cause], schema=SEGMENT_SCHEMA, orient="col")
-
-
-def _joined(segments: pl.DataFrame) -> pl.DataFrame:
-    """Segments without those that have no length, and neighbours that are the same as one."""
-    segments = segments.filter(pl.col("end") > pl.col("begin"))
-    is_first = differ_from_before(*(segments[name].to_numpy() for name in ("row", "kind", "label")))
-    firsts = segments.filter(pl.Series(is_first))
-    return firsts.with_columns(end=segments["end"].filter(pl.Series(np.append(is_first[1:], True)[: len(is_first)])))
+    is_first = differ_from_before(path.row, kind, label)
+    columns = [column[is_first] for column in (time[path.source], path.row, kind, label, cause)]
+    parts = (
+        [[0], [graph.row[first]], [_BEFORE], [NOTHING], [NOTHING]],
+        columns,
+        [[time[last]], [graph.row[last]], [_AFTER], [NOTHING], [NOTHING]],
+    )
+    schema = {name: dtype for name, dtype in SEGMENT_SCHEMA.items() if name != "end"}
+    segments = pl.concat(pl.DataFrame(part, schema=schema, orient="col") for part in parts)
+    # Each ends where the next one begins.
+    until = segments["begin"].shift(-1, fill_value=end).alias("end")
+    return segments.insert_column(1, until).filter(pl.col("end") > pl.col("begin"))
 
 
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:

@@ -210,6 +210,10 @@ class Edges:
     def __len__(self) -> int:
         return len(self.number)
 
+    def only(self, selected: Mask) -> Edges:
+        """Some of these edges."""
+        return Edges(self.graph, self.number[selected])
+
     def parts(self) -> Iterator[Edges]:
         """These edges in parts of so many as BLOCK."""
         for low in range(0, len(self), BLOCK):

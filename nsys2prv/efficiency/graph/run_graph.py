@@ -15,7 +15,7 @@ import pyarrow as pa
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
 from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code
-from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
+from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind, Places, RunGraph, latest_before
 from nsys2prv.efficiency.intervals import Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
@@ -85,8 +85,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     label = np.concatenate([labels.of(operations), labels.of(calls)])
     may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
     points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
-    works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
-    counted[calls["row"].to_numpy()[works[points.label_of[points.devices :]]]] = True
+    counted[row[np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))[label]]] = True
     launches = launches_of(run).filter(pl.Series(on_streams))
     alone = (np.full(len(label), NOTHING, dtype=np.int8), np.zeros(len(label), dtype=np.int64))
     parts = GraphParts(run, labels, points, launches, EdgeCollector(points.time, points.row, points.label), *alone)
@@ -150,7 +149,7 @@ def _add_copy_engines(parts: GraphParts) -> None:
     each direction."""
     points, labels = parts.points, parts.labels
     is_copy = labels.by_name(pl.col("name").is_in([event_types.COPY_KINDS[kind] for kind in (1, 2)]))
-    copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label_of[: points.devices]])
+    copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label_of])
     start, ended, direction, (begin, end) = (
         points.start[copies],
         points.end[copies],
@@ -171,24 +170,19 @@ def _add_copy_engines(parts: GraphParts) -> None:
 def _add_device_edges(parts: GraphParts, before: Places) -> None:
     """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before on their stream, and the
     launch."""
-    points, edges = parts.points, parts.edges
-    is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
-    of_device = np.flatnonzero(~points.is_host)
-    for low in range(0, len(of_device), BLOCK):
-        moments = of_device[low : low + BLOCK]
-        is_end, operation = points.is_end[moments], points.interval[moments]
-        is_work = is_end & ~is_nccl[points.label_of[operation]]
-        edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
-        start, operation = moments[~is_end], operation[~is_end]
-        call = points.starts(parts.launches[operation], "row", "launched")
-        edges.add(EdgeKind.STREAM_ORDER, before[start], start, class_code(EdgeKind.STREAM_ORDER))
-        edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[points.label_of[operation]]))
+    points, edges, labels = parts.points, parts.edges, parts.labels
+    start, end, label = (of_intervals[: points.devices] for of_intervals in (points.start, points.end, points.label_of))
+    is_work = ~labels.is_of(event_types.NCCL_KERNEL)[label]
+    edges.add(EdgeKind.DEVICE_WORK, start[is_work], end[is_work], WHOLE)
+    edges.add(EdgeKind.STREAM_ORDER, before[start], start, class_code(EdgeKind.STREAM_ORDER))
+    call, numbers = points.starts(parts.launches, "row", "launched"), labels.frame["number"].to_numpy()
+    edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[label]))
 
 
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
     points, edges = parts.points, parts.edges
-    kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label_of[: points.devices]])
+    kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label_of])
     start, end = points.start[kernels], points.end[kernels]
     columns = {"row": points.row[start], "start": start, "end": end, "begin": points.time[start]}
     matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
@@ -263,7 +257,7 @@ def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> Non
     edges.add(EdgeKind.WAKE_UP, waker, woken, 0)
     # A thread that appears was created before.
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
-    creations = np.sort(points.start[points.devices :][creates[points.label_of[points.devices :]]])
+    creations = np.sort(points.start[creates[points.label_of]])
     first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
     task, row = parts.run.events.rows.task, points.row
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
