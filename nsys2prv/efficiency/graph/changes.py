@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, loading
 from nsys2prv.efficiency.intervals import Elapsed, Floats, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
@@ -88,16 +88,16 @@ def no_launch_cost(built: BuiltGraph) -> Step:
 
 def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
     """Times in which hosts of some tasks (None: of all) load data take so many times as long."""
-    loading, task = built.loading, built.context.events.rows.task
-    is_of_tasks = np.isin(task[loading["row"].to_numpy()], task if tasks is None else tasks)
-    spans = Spans(loading.rename({"row": "group"}).filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
+    task, loads = built.context.events.rows.task, loading(built.context).rename({"row": "group"})
+    is_of_tasks = np.isin(task[loads["group"].to_numpy()], task if tasks is None else tasks)
+    spans = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
-        loads = spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin
+        is_loading = of_thread & (spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin)
         # Without loading nothing wakes who waits for it.
         wakes = spans.hold_ends_of(edges, edges.kind == EdgeKind.WAKE_UP)
-        return np.where(wakes & (times < 1), REMOVED, _scaled(weight, of_thread & loads, times))
+        return np.where(wakes & (times < 1), REMOVED, _scaled(weight, is_loading, times))
 
     return step
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
-from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, CallWait, GraphLabels, GraphParts, class_code, columns_of
+from nsys2prv.efficiency.graph.moments import CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
@@ -86,7 +86,7 @@ def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     label, (begin, until) = points.label_of[calls], points.times(calls)
     kinds = parts.labels.waits[label]
     awaited = _awaited(parts, calls, kinds, by_events)
-    is_free = awaited == NO_MOMENT
+    is_free = awaited == NONE
     parts.add_waits(EdgeKind.SYNCHRONIZATION, awaited, points.end[calls], class_code(EdgeKind.SYNCHRONIZATION, label))
     # Calls that did not wait show what such a call takes by itself; a copy always waits.
     shows = is_free & (kinds != CallWait.COPY)
@@ -114,7 +114,7 @@ def _launched_by(parts: GraphParts, calls: Numbers) -> pl.DataFrame:
 
 
 def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.DataFrame) -> Numbers:
-    """The moment at which the operation ended that each call waited for; NO_MOMENT: none."""
+    """The moment at which the operation ended that each call waited for; NONE: none."""
     points, rows = parts.points, parts.run.events.rows
     time, row = points.time, points.row
     begin, until = points.times(calls)
@@ -124,11 +124,11 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
     stream = stream.set(pl.Series(kinds != CallWait.STREAM), None)
     end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
-    by_record = by_events.select("row", "start", end).filter(pl.col("end") != NO_MOMENT).sort("end")
+    by_record = by_events.select("row", "start", end).filter(pl.col("end") != NONE).sort("end")
 
     def in_time(end: pl.Series) -> pl.Series:
         """Ends that calls can have waited for."""
-        moment = end.fill_null(NO_MOMENT).to_numpy()
+        moment = end.fill_null(NONE).to_numpy()
         return end.set(pl.Series((moment < 0) | (time[moment] <= begin) | (time[moment] > until)), None)
 
     ends = np.sort(points.end[: points.devices], kind="stable")
@@ -137,12 +137,12 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
         """The last of the ends, each in a group at a time, in the group of each call until a time."""
         order = np.lexsort((at, ended))
         place = Moments.of(ended[order], at[order]).place(group, until)
-        return in_time(pl.Series("end", np.append(ends[order], NO_MOMENT)[place]))
+        return in_time(pl.Series("end", np.append(ends[order], NONE)[place]))
 
     # The end of what each call launched last, if it ended before the call did.
     is_before = (pl.col("ended") > pl.col("launched")) & (pl.col("ended") <= pl.col("until"))
     ended = _launched_by(parts, calls[kinds == CallWait.COPY]).filter(is_before)
-    copied = np.full(len(calls), NO_MOMENT, dtype=np.int32)
+    copied = np.full(len(calls), NONE, dtype=np.int32)
     np.maximum.at(copied, np.searchsorted(calls, ended["call"]), points.end[ended["operation"].to_numpy()])
     launching, launched = columns_of(parts.launches[points.interval[ends]], "row", "launched")
     candidates = pl.DataFrame({"stream": stream, "kind": kinds}).with_columns(
@@ -156,7 +156,7 @@ def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.Da
     # What the thread launched last, else what ended last in its task, is only what is likely.
     of_devices = pl.when(kind == CallWait.DEVICE).then("of_task").otherwise(pl.coalesce("recorded", "of_thread", "of_task"))
     awaited = pl.when(kind == CallWait.COPY).then("copy").when(is_named).then("of_stream").otherwise(of_devices)
-    return candidates.select(awaited.fill_null(NO_MOMENT).cast(pl.Int64)).to_series().to_numpy()
+    return candidates.select(awaited.fill_null(NONE).cast(pl.Int64)).to_series().to_numpy()
 
 
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:
@@ -173,7 +173,7 @@ def wait_for_driver(parts: GraphParts) -> None:
     begin, until = points.times(calls)
     is_long = until - begin >= _LONG_CALL
     calls, begin, until = calls[is_long], begin[is_long], until[is_long]
-    row, waits = points.row[points.start[calls]], parts.alone_kind[calls] != NOTHING
+    row, waits = points.row[points.start[calls]], parts.alone_kind[calls] != NONE
     task = parts.run.events.rows.task[row]
     long = pl.DataFrame({"call": calls, "row": row, "task": task, "begin": begin, "until": until, "waits": waits})
     holders = long.filter("waits").select("task", pl.col("call", "row", "begin", "until").name.prefix("former_"))
@@ -201,7 +201,7 @@ def wait_for_messages(parts: GraphParts) -> None:
     of_size = np.log2(messages["size"].fill_null(0).to_numpy() + 1.0).astype(np.int64)
     parts.add_waits(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     # A call whose messages were sent long ago shows what it takes alone.
-    is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
+    is_complete = (sent != NONE) & (received != NONE)
     calls = points.interval[received[is_complete]]
     begin, until = points.times(calls)
     ago = begin - messages["time"].to_numpy()[is_complete]
@@ -231,7 +231,7 @@ def wait_for_members(parts: GraphParts) -> None:
     members, points, edges = mpi_collectives(parts.run).filter("blocking"), parts.points, parts.edges
     start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
     ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
-    is_alone, is_matched = (ended != NO_MOMENT) & (last_row == NO_MOMENT), (ended != NO_MOMENT) & (hub != NO_MOMENT)
+    is_alone, is_matched = (ended != NONE) & (last_row == NONE), (ended != NONE) & (hub != NONE)
     call = points.interval[ended]
     transfer = class_code(EdgeKind.TRANSFER, points.label_of[call])
     parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)

@@ -13,16 +13,12 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Places, RunGraph, run_loop
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
-
-NOTHING = -1
-"""Label of a row that does nothing that has a name."""
-NO_MOMENT = -1
 
 
 class CallWait(IntEnum):
@@ -46,12 +42,13 @@ _CLASS_QUANTILE = 0.1
 
 
 def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
-    """Some columns of a frame as whole numbers; NO_MOMENT where they are null."""
-    return [frame[name].cast(pl.Int64).fill_null(NO_MOMENT).to_numpy() for name in names]
+    """Some columns of a frame as whole numbers; NONE where they are null."""
+    return [frame[name].cast(pl.Int64).fill_null(NONE).to_numpy() for name in names]
 
 
 class GraphLabels:
-    """What rows of the graph do, as small numbers 0, 1, ..., each an event type and a value of the trace; the last is NOTHING.
+    """What rows of the graph do, as small numbers 0, 1, ..., each an event type and a value of the trace; the last is NONE,
+    of a row that does nothing that has a name.
 
     They are those of intervals in `frames`, with columns `number`, `value`, and at least once `family`; those of different
     frames have different event types. `frame` has of each label `number` (event type), `value`, `family` (value of the kernel
@@ -63,7 +60,7 @@ class GraphLabels:
         distinct = [frame.group_by(_KEY.alias("key")).agg(columns) for frame in frames]
         labels = pl.concat(distinct, how="diagonal").sort("key")
         self._key = labels["key"].to_numpy()
-        labels = pl.concat([labels.drop("key"), pl.DataFrame({"number": [NOTHING]})], how="diagonal").fill_null(NOTHING)
+        labels = pl.concat([labels.drop("key"), pl.DataFrame({"number": [NONE]})], how="diagonal").fill_null(NONE)
         self.frame = labels.with_columns(name=events.named(labels["number"], labels["value"]))
         names = self.frame["name"].fill_null("")
         is_call, is_mpi = self.is_of(event_types.CUDA_CALL), self.is_of(*event_types.MPI_TYPES.values())
@@ -71,7 +68,7 @@ class GraphLabels:
             is_call, self.by_name(first_match(pl.col("name"), _WAITS, CallWait.NOTHING)), CallWait.NOTHING
         )
         self.causes: Numbers = np.where(is_call, call_categories(names), np.where(is_mpi, MPI, OS))
-        self.causes[NOTHING] = NO_CALL
+        self.causes[NONE] = NO_CALL
 
     def of(self, intervals: pl.DataFrame) -> Places:
         """Labels of intervals, by their columns `number` and `value`."""
@@ -94,8 +91,8 @@ class RunMoments:
     """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first.
 
     Of each moment, in that order, there are `time`, `row` and `label` (what host threads did until then, and on devices that of
-    the interval); its `interval`, and whether it `is_end`, and `is_host`: on a host thread. Of each interval `start` and `end`
-    are its moments, and `label_of` is its label."""
+    the interval); its `interval`, and whether it `is_end`, and `is_host`: on a host thread; and the moment `before` on its row,
+    on streams the last end. Of each interval `start` and `end` are its moments, and `label_of` is its label."""
 
     time: Numbers
     row: Places
@@ -103,6 +100,7 @@ class RunMoments:
     interval: Places
     is_end: Mask
     is_host: Mask
+    before: Places
     start: Places
     end: Places
     label_of: Places
@@ -113,10 +111,10 @@ class RunMoments:
         return self.time[self.start[intervals]], self.time[self.end[intervals]]
 
     def starts(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "start", is_end: bool = False) -> Numbers:
-        """Moments at which something starts (or ends) on the rows and at the times of a frame; NO_MOMENT: nothing does, and
+        """Moments at which something starts (or ends) on the rows and at the times of a frame; NONE: nothing does, and
         where these are null."""
         row, time = columns_of(frame, row_column, time_column)
-        matches: Numbers = np.full(len(row), NO_MOMENT, dtype=np.int64)
+        matches: Numbers = np.full(len(row), NONE, dtype=np.int64)
         place = np.searchsorted(self.time, time)
         pending = np.flatnonzero(place < len(self.time))
         # Few moments have the same time: each round goes one further.
@@ -169,19 +167,24 @@ def run_moments(
     moment[event] = np.arange(2 * size, dtype=np.int32)
     interval, is_end = event % np.int32(max(size, 1)), event >= size
     row, until_then = row[interval], label[interval]
-    top, below = np.full(rows, NOTHING, dtype=np.int32), np.full(size - devices, NOTHING, dtype=np.int32)
+    top, below = np.full(rows, NONE, dtype=np.int32), np.full(size - devices, NONE, dtype=np.int32)
     has_ended = np.zeros(size - devices, dtype=np.int8)
-    run_loop(_label_until, (row, interval, is_end, label, devices), (top, below, has_ended, until_then))
+    last, before = np.full(rows, NONE, dtype=np.int32), np.empty(2 * size, dtype=np.int32)
+    run_loop(_look_back, (row, interval, is_end, label, devices), (top, below, has_ended, last, until_then, before))
     is_host = interval >= devices
-    return RunMoments(time, row, until_then, interval, is_end, is_host, moment[:size], moment[size:], label, devices)
+    return RunMoments(time, row, until_then, interval, is_end, is_host, before, moment[:size], moment[size:], label, devices)
 
 
-def _label_until(
-    row: Any, interval: Any, is_end: Any, label: Any, devices: int, top: Any, below: Any, has_ended: Any, until: Any
-) -> None:
-    """What each host thread did until each of its moments: of the calls that are open that which started last."""
+def _look_back(
+    row: Any, interval: Any, is_end: Any, label: Any, devices: int, top: Any, below: Any, has_ended: Any, last: Any, until: Any,
+    before: Any,
+) -> None:  # fmt: skip
+    """What each host thread did until each of its moments: of the calls that are open that which started last; and `before`."""
     for moment in range(len(row)):
         call, thread = interval[moment] - devices, row[moment]
+        before[moment] = last[thread]
+        if call >= 0 or is_end[moment]:
+            last[thread] = moment
         if call >= 0:
             while top[thread] >= 0 and has_ended[top[thread]]:
                 top[thread] = below[top[thread]]
@@ -193,12 +196,13 @@ def _label_until(
                 top[thread] = call
 
 
-def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NOTHING) -> Any:
+def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NONE) -> Any:
     """The class of edges, by their kind and perhaps a label (of a call) or an event type, in the place of their least weight
     where that is not known of each edge. It is below 0."""
     return -(kind + len(EdgeKind) * (label + 1)) - 1
 
 
+_ARRIVAL = int(EdgeKind.ARRIVAL)
 _EDGE_TYPES = {"target": np.int32, "source": np.int32, "kind": np.int8, "weight": np.int64}
 
 
@@ -219,8 +223,8 @@ class EdgeCollector:
         self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "length": pl.Int64})]
 
     def add(self, kind: EdgeKind, source: npt.NDArray[Any], target: npt.NDArray[Any], weight: npt.NDArray[Any] | int) -> None:
-        """Edges of a kind: moments (NO_MOMENT: there is no edge), and the least time between them, ns, or a class."""
-        has_both = (source != NO_MOMENT) & (target != NO_MOMENT)
+        """Edges of a kind: moments (NONE: there is no edge), and the least time between them, ns, or a class."""
+        has_both = (source != NONE) & (target != NONE)
         is_forward = has_both & (source < target)
         backward = target[has_both & ~is_forward]
         self.left_out[kind] += len(backward)
@@ -258,16 +262,16 @@ class EdgeCollector:
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
         sources, weights, kinds = np.empty_like(source), np.empty_like(weight), np.empty_like(kind)
-        run_loop(_insert, (first, target, source, kind, weight, of_class), (first[:-1].copy(), sources, weights, kinds))
-        run_loop(_settle, (first, sources, kinds == EdgeKind.ARRIVAL, time), (weights,))
+        inputs = (first, target, source, kind, weight, of_class, time)
+        run_loop(_arrange, inputs, (first[:-1].copy(), sources, weights, kinds))
         return RunGraph(time, self._row, self._label, first, sources, weights, kinds)
 
 
-def _insert(
-    first: Any, target: Any, source: Any, kind: Any, weight: Any, of_class: Any, behind: Any, sources: Any, weights: Any,
-    kinds: Any,
+def _arrange(
+    first: Any, target: Any, source: Any, kind: Any, weight: Any, of_class: Any, time: Any, behind: Any, sources: Any,
+    weights: Any, kinds: Any,
 ) -> None:  # fmt: skip
-    """Edges in the order of their targets, and of kinds and sources, with their least weights in place of classes."""
+    """Edges in the order of their targets, and of kinds and sources, with weights with which a replay gives measured times."""
     for edge in range(len(target)):
         place = behind[target[edge]]
         behind[target[edge]] += 1
@@ -276,27 +280,24 @@ def _insert(
             place -= 1
         least = weight[edge] if weight[edge] >= 0 else of_class[-weight[edge]]
         sources[place], kinds[place], weights[place] = source[edge], kind[edge], least
-
-
-def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) -> None:
     for moment in range(len(time)):
         latest, last = -2, -1
         for edge in range(first[moment], first[moment + 1]):
-            begin = time[source[edge]]
-            weight[edge] = min(weight[edge], time[moment] - begin)
+            begin = time[sources[edge]]
+            weights[edge] = min(weights[edge], time[moment] - begin)
             # The last member of a collective starts when it likes: the others only wait for it.
-            allowed = -1 if is_arrival[edge] else begin + weight[edge]
+            allowed = -1 if kinds[edge] == _ARRIVAL else begin + weights[edge]
             if allowed >= latest:
                 latest, last = allowed, edge
         if last >= 0:
-            weight[last] = time[moment] - time[source[last]]
+            weights[last] = time[moment] - time[sources[last]]
 
 
 @dataclass(frozen=True)
 class GraphParts:
     """What the graph of a run is built of; `launches` are those of all operations: `row` of the thread and time, `launched`, ns
     (-1: not known). `alone_kind` and `alone_weight` are what intervals that waited for something take by themselves: kind of
-    edge (NOTHING: they did not wait), and least weight."""
+    edge (NONE: they did not wait), and least weight."""
 
     run: MeasuredRun
     labels: GraphLabels
@@ -316,6 +317,6 @@ class GraphParts:
         """Edges of a kind to moments at which calls ended that waited for what is at the sources; what these calls take alone,
         None: as long as others of their name."""
         self.edges.add(kind, source, ended, weight)
-        calls = self.points.interval[ended[(source != NO_MOMENT) & (ended != NO_MOMENT)]]
+        calls = self.points.interval[ended[(source != NONE) & (ended != NONE)]]
         of_class = class_code(EdgeKind.BLOCKED_CALL, self.points.label_of[calls])
         self.set_alone(calls, EdgeKind.BLOCKED_CALL, of_class if alone is None else alone)

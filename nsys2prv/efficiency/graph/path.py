@@ -17,10 +17,9 @@ from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, o
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.moments import NOTHING
 from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
-from nsys2prv.efficiency.intervals import Mask
+from nsys2prv.efficiency.intervals import NONE, Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -140,15 +139,15 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     label, kind = path.label, _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
-    cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
+    cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NONE))
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
     is_first = differ_from_before(path.row, kind, label)
     columns = [column[is_first] for column in (time[path.source], path.row, kind, label, cause)]
     parts = (
-        [[0], [graph.row[first]], [_BEFORE], [NOTHING], [NOTHING]],
+        [[0], [graph.row[first]], [_BEFORE], [NONE], [NONE]],
         columns,
-        [[time[last]], [graph.row[last]], [_AFTER], [NOTHING], [NOTHING]],
+        [[time[last]], [graph.row[last]], [_AFTER], [NONE], [NONE]],
     )
     schema = {name: dtype for name, dtype in SEGMENT_SCHEMA.items() if name != "end"}
     segments = pl.concat(pl.DataFrame(part, schema=schema, orient="col") for part in parts)

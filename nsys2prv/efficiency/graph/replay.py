@@ -134,21 +134,6 @@ def _walk(last: int, source: Any, edge: Any, on_path: Any) -> None:
         moment = source[edge[moment]]
 
 
-def latest_before(group: npt.NDArray[Any], counts: Mask) -> Places:
-    """For each place of a column the last one before it of the same group that counts; -1: there is none, or no group."""
-    latest, last = (np.full(size, -1, dtype=np.int32) for size in (len(group), int(group.max(initial=0)) + 1))
-    run_loop(_latest_before, (group, counts), (last, latest))
-    return latest
-
-
-def _latest_before(group: Any, counts: Any, last: Any, latest: Any) -> None:
-    for place in range(len(group)):
-        if group[place] >= 0:
-            latest[place] = last[group[place]]
-            if counts[place]:
-                last[group[place]] = place
-
-
 @dataclass(frozen=True)
 class RunGraph:
     """Moments of a run, and what each waits for, with weights with which a replay gives the measured times.
