@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Places, RunGraph, run_loop
+from nsys2prv.efficiency.graph.replay import EdgeKind, Places, RunGraph, run_loop
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
@@ -247,18 +247,17 @@ class EdgeCollector:
         least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
         """
         target, source, kind, weight = (np.concatenate(self._columns.pop(name)) for name in _EDGE_TYPES)
-        # What edges of classes take, of some edges at a time. Sources are in the order of time.
+        # What edges of classes take. Sources are in the order of time.
         time, latest = self._time, np.zeros(len(self._time), dtype=np.int32)
         np.maximum.at(latest, target, source)
-        for low in range(0, len(weight), BLOCK):
-            of_class = low + np.flatnonzero(weight[low : low + BLOCK] < 0)
-            shows = of_class[time[source[of_class]] == time[latest[target[of_class]]]]
-            self.takes(weight[shows], time[target[shows]] - time[source[shows]])
+        shows = np.flatnonzero(weight < 0)
+        shows = shows[time[source[shows]] == time[latest[target[shows]]]]
+        self.takes(weight[shows], time[target[shows]] - time[source[shows]])
         least = pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
         code, least_of_code = pl.concat(self._lengths).group_by("code").agg(least)
         of_class = np.zeros(1 - min(weight.min(initial=0), code.min() or 0), dtype=np.int64)
         of_class[-code.to_numpy()] = least_of_code
-        del latest, self._lengths
+        del latest, shows, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
         sources, weights, kinds = np.empty_like(source), np.empty_like(weight), np.empty_like(kind)

@@ -17,7 +17,7 @@ from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, o
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import NONE, Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
@@ -191,8 +191,7 @@ class PathTotals:
         self._built = built
         key, length = ("row", "kind", "label", "cause"), pl.col("end") - pl.col("begin")
         sums = {"total_ns": length.sum(), "segments": pl.len().cast(pl.Int64)}
-        parts = (part.group_by(key).agg(**sums) for part in (segments.clear(), *segments.iter_slices(BLOCK)))
-        self.sums = pl.concat(parts).group_by(key).agg(pl.col(*sums).sum())
+        self.sums = segments.group_by(key).agg(**sums)
         self.length = int(self.sums["total_ns"].sum())
 
     def on_rows(self, rows: Mask) -> int:
