@@ -115,54 +115,48 @@ def _launched_by(parts: GraphParts, calls: Numbers) -> pl.DataFrame:
 
 def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.DataFrame) -> Numbers:
     """The moment at which the operation ended that each call waited for; NONE: none."""
-    points, rows = parts.points, parts.run.events.rows
-    time, row = points.time, points.row
-    begin, until = points.times(calls)
-    of_row, streams = row[points.start[calls]], LogicalStreams(rows)
+    points, rows, streams = parts.points, parts.run.events.rows, LogicalStreams(parts.run.events.rows)
+    time, row, (begin, until) = points.time, points.row, points.times(calls)
+    of_row = row[points.start[calls]]
     waiting = pl.DataFrame({"row": of_row, "begin": begin, "until": until}).with_row_index("place")
-    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)
-    stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
-    stream = stream.set(pl.Series(kinds != CallWait.STREAM), None)
-    end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
-    by_record = by_events.select("row", "start", end).filter(pl.col("end") != NONE).sort("end")
-
-    def in_time(end: pl.Series) -> pl.Series:
-        """Ends that calls can have waited for."""
-        moment = end.fill_null(NONE).to_numpy()
-        return end.set(pl.Series((moment < 0) | (time[moment] <= begin) | (time[moment] > until)), None)
-
     ends = np.sort(points.end[: points.devices], kind="stable")
 
-    def last_of(ended: Numbers, at: Numbers, group: Integers, until: Numbers) -> pl.Series:
+    def in_time(moment: Numbers) -> Numbers:
+        """Ends that calls can have waited for; NONE in place of others."""
+        return np.where((moment >= 0) & (time[moment] > begin) & (time[moment] <= until), moment, NONE)
+
+    def last_of(ended: Integers, at: Numbers, group: Integers, until: Numbers) -> Numbers:
         """The last of the ends, each in a group at a time, in the group of each call until a time."""
         order = np.lexsort((at, ended))
         place = Moments.of(ended[order], at[order]).place(group, until)
-        return in_time(pl.Series("end", np.append(ends[order], NONE)[place]))
+        return in_time(np.append(ends[order], NONE)[place])
 
+    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
+    stream = np.where(kinds == CallWait.STREAM, _first_inside(waiting, synchronizations, "stream"), NONE)
+    end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
+    by_record = by_events.select("row", "start", end).filter(pl.col("end") != NONE).sort("end")
+    recorded = np.where(kinds == CallWait.EVENT, in_time(_first_inside(waiting, by_record, "end")), NONE)
     # The end of what each call launched last, if it ended before the call did.
     is_before = (pl.col("ended") > pl.col("launched")) & (pl.col("ended") <= pl.col("until"))
     ended = _launched_by(parts, calls[kinds == CallWait.COPY]).filter(is_before)
-    copied = np.full(len(calls), NONE, dtype=np.int32)
+    copied = np.full(len(calls), NONE, dtype=np.int64)
     np.maximum.at(copied, np.searchsorted(calls, ended["call"]), points.end[ended["operation"].to_numpy()])
     launching, launched = columns_of(parts.launches[points.interval[ends]], "row", "launched")
-    candidates = pl.DataFrame({"stream": stream, "kind": kinds}).with_columns(
-        copy=copied,
-        of_stream=last_of(streams.of_row[row[ends]], time[ends], stream.fill_null(NONE).to_numpy(), until),
-        recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != CallWait.EVENT), None)),
-        of_thread=last_of(launching, launched, of_row, begin),
-        of_task=last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until),
-    )
-    kind, is_named = pl.col("kind"), pl.col("stream").is_not_null()
+    of_stream = last_of(streams.of_row[row[ends]], time[ends], stream, until)
     # What the thread launched last, else what ended last in its task, is only what is likely.
-    of_devices = pl.when(kind == CallWait.DEVICE).then("of_task").otherwise(pl.coalesce("recorded", "of_thread", "of_task"))
-    awaited = pl.when(kind == CallWait.COPY).then("copy").when(is_named).then("of_stream").otherwise(of_devices)
-    return candidates.select(awaited.fill_null(NONE).cast(pl.Int64)).to_series().to_numpy()
+    of_thread, of_task = (
+        last_of(launching, launched, of_row, begin), last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until)
+    )  # fmt: skip
+    likely = np.where(recorded != NONE, recorded, np.where(of_thread != NONE, of_thread, of_task))
+    is_of_kind = [kinds == CallWait.COPY, stream != NONE, kinds == CallWait.DEVICE]
+    return np.select(is_of_kind, [copied, of_stream, of_task], likely)
 
 
-def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:
-    """For each call a column of the first wait on its row that starts in it; null: none does."""
-    joined = with_last(calls, "begin", waits.cast({"row": pl.Int32}), "start", "row", forward=True).sort("place")
-    return joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)).to_series()
+def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> Numbers:
+    """For each call a column of the first wait on its row that starts in it; NONE: none does."""
+    waits = waits.select(pl.col("row").cast(pl.Int32), "start", column)
+    joined = with_last(calls, "begin", waits, "start", "row", forward=True).sort("place")
+    return columns_of(joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)), column)[0]
 
 
 def wait_for_driver(parts: GraphParts) -> None:
