@@ -41,6 +41,9 @@ _CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
 
 
+Column = npt.NDArray[Any] | pl.Series
+
+
 def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
     """Some columns of a frame as whole numbers; NONE where they are null."""
     return [frame[name].cast(pl.Int64).fill_null(NONE).to_numpy() for name in names]
@@ -106,9 +109,13 @@ class RunMoments:
     label_of: Places
     devices: int
 
-    def times(self, intervals: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
-        """Begin and end of some intervals, ns."""
-        return self.time[self.start[intervals]], self.time[self.end[intervals]]
+    def intervals(self, which: npt.NDArray[Any]) -> pl.DataFrame:
+        """Some intervals, by a mask or their numbers: columns `interval` (number), `row`, `label`, the moments `start` and
+        `end`, and their times `begin` and `until`, ns."""
+        interval = np.flatnonzero(which) if which.dtype == np.bool_ else which
+        start, end = self.start[interval], self.end[interval]
+        moments = {"start": start, "end": end, "begin": self.time[start], "until": self.time[end]}
+        return pl.DataFrame({"interval": interval, "row": self.row[start], "label": self.label_of[interval], **moments})
 
     def starts(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "start", is_end: bool = False) -> Numbers:
         """Moments at which something starts (or ends) on the rows and at the times of a frame; NONE: nothing does, and
@@ -196,7 +203,7 @@ def _look_back(
                 top[thread] = call
 
 
-def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NONE) -> Any:
+def class_code(kind: EdgeKind, label: Column | int = NONE) -> Any:
     """The class of edges, by their kind and perhaps a label (of a call) or an event type, in the place of their least weight
     where that is not known of each edge. It is below 0."""
     return -(kind + len(EdgeKind) * (label + 1)) - 1
@@ -222,8 +229,9 @@ class EdgeCollector:
         }
         self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "length": pl.Int64})]
 
-    def add(self, kind: EdgeKind, source: npt.NDArray[Any], target: npt.NDArray[Any], weight: npt.NDArray[Any] | int) -> None:
+    def add(self, kind: EdgeKind, source: Column, target: Column, weight: Column | int) -> None:
         """Edges of a kind: moments (NONE: there is no edge), and the least time between them, ns, or a class."""
+        source, target = np.asarray(source), np.asarray(target)
         has_both = (source != NONE) & (target != NONE)
         is_forward = has_both & (source < target)
         backward = target[has_both & ~is_forward]
@@ -239,6 +247,11 @@ class EdgeCollector:
     def takes(self, code: Numbers, length: Numbers) -> None:
         """What calls were seen to take that had nothing to wait for, ns: as edges of a class do."""
         self._lengths.append(pl.DataFrame({"code": code, "length": length}))
+
+    def take_alone(self, calls: pl.DataFrame) -> None:
+        """The same of calls (columns of `RunMoments.intervals`) that wait for what is not a collective."""
+        code = class_code(EdgeKind.BLOCKED_CALL, calls["label"].cast(pl.Int64))
+        self._lengths.append(calls.select(code=code, length=pl.col("until") - pl.col("begin")))
 
     def graph(self) -> RunGraph:
         """The graph with all edges, which are used up.
@@ -310,12 +323,11 @@ class GraphParts:
         """Set what calls that waited for something take by themselves. What is set last counts."""
         self.alone_kind[calls], self.alone_weight[calls] = kind, weight
 
-    def add_waits(
-        self, kind: EdgeKind, source: Numbers, ended: npt.NDArray[Any], weight: npt.NDArray[Any] | int, alone: int | None = None
-    ) -> None:
+    def add_waits(self, kind: EdgeKind, source: Column, ended: Column, weight: Column | int, alone: int | None = None) -> None:
         """Edges of a kind to moments at which calls ended that waited for what is at the sources; what these calls take alone,
         None: as long as others of their name."""
         self.edges.add(kind, source, ended, weight)
+        source, ended = np.asarray(source), np.asarray(ended)
         calls = self.points.interval[ended[(source != NONE) & (ended != NONE)]]
         of_class = class_code(EdgeKind.BLOCKED_CALL, self.points.label_of[calls])
         self.set_alone(calls, EdgeKind.BLOCKED_CALL, of_class if alone is None else alone)

@@ -149,22 +149,15 @@ def _add_copy_engines(parts: GraphParts) -> None:
     each direction."""
     points, labels = parts.points, parts.labels
     is_copy = labels.by_name(pl.col("name").is_in([event_types.COPY_KINDS[kind] for kind in (1, 2)]))
-    copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label_of])
-    start, ended, direction, (begin, end) = (
-        points.start[copies],
-        points.end[copies],
-        points.label_of[copies],
-        points.times(copies),
-    )
-    row = points.row[start]
-    columns = {"start": start, "ended": ended, "row": row, "begin": begin, "end": end, "direction": direction}
-    former = pl.col("ended", "row", "end").shift().over("device", "direction").name.prefix("former_")
-    in_order = pl.DataFrame(columns).with_columns(device=parts.run.events.rows.device[row]).sort("start").with_columns(former)
-    overlaps = (pl.col("former_end") > pl.col("begin")).mean().over("device", "direction")
+    copies = points.intervals((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label_of])
+    device = parts.run.events.rows.device[copies["row"].to_numpy()]
+    former = pl.col("row", "end", "until").shift().over("device", "label").name.prefix("former_")
+    in_order = copies.with_columns(device=device).sort("start").with_columns(former)
+    overlaps = (pl.col("former_until") > pl.col("begin")).mean().over("device", "label")
     waits = in_order.filter(
-        overlaps <= _MOST_OVERLAPS, pl.col("former_end") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
+        overlaps <= _MOST_OVERLAPS, pl.col("former_until") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
     )
-    parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_ended"].to_numpy(), waits["start"].to_numpy(), 0)
+    parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_end"], waits["start"], 0)
 
 
 def _add_device_edges(parts: GraphParts) -> None:
@@ -182,24 +175,19 @@ def _add_device_edges(parts: GraphParts) -> None:
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
     points, edges = parts.points, parts.edges
-    kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label_of])
-    start, end = points.start[kernels], points.end[kernels]
-    columns = {"row": points.row[start], "start": start, "end": end, "begin": points.time[start]}
-    matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
-    members = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64)).join(
-        drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left"
-    )
+    kernels = points.intervals(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label_of])
+    matched = nccl.members.select(pl.col("row").cast(pl.Int32), *COLLECTIVE, "transfer", "complete", begin="start")
+    matched, key = drop_duplicates(matched, ["row", "begin"]), ["row", "begin"]
+    members = kernels.select(*key, "start", "end").join(matched, on=key, how="left", maintain_order="left")
     alone = members.filter(pl.col("transfer").is_null())
-    edges.add(EdgeKind.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
+    edges.add(EdgeKind.DEVICE_WORK, alone["start"], alone["end"], WHOLE)
     # The last one to arrive.
     together = members.filter(pl.col("transfer").is_not_null()).with_columns(hub=pl.col("start").max().over(COLLECTIVE))
-    start, end, hub, transfer = (together[name].to_numpy() for name in ("start", "end", "hub", "transfer"))
-    edges.add(EdgeKind.TRANSFER, start, end, transfer)
-    waits = start != hub
-    edges.add(EdgeKind.ARRIVAL, start[waits], hub[waits], 0)
-    edges.add(EdgeKind.COLLECTIVE, hub[waits], end[waits], transfer[waits])
-    unmatched: Numbers = members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
-    return unmatched
+    edges.add(EdgeKind.TRANSFER, together["start"], together["end"], together["transfer"])
+    waits = together.filter(pl.col("start") != pl.col("hub"))
+    edges.add(EdgeKind.ARRIVAL, waits["start"], waits["hub"], 0)
+    edges.add(EdgeKind.COLLECTIVE, waits["hub"], waits["end"], waits["transfer"])
+    return members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
 
 
 def _open_calls(parts: GraphParts) -> Numbers:
@@ -223,21 +211,20 @@ def _open_calls(parts: GraphParts) -> Numbers:
 def _add_calls_that_wait(parts: GraphParts, in_queue: pl.DataFrame) -> Mask:
     """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
     points, edges = parts.points, parts.edges
-    calls = np.flatnonzero(parts.alone_kind != NONE)
-    kind, weight = parts.alone_kind[calls], parts.alone_weight[calls]
-    start, end = (of_intervals[calls].astype(np.int64) for of_intervals in (points.start, points.end))
+    calls = points.intervals(parts.alone_kind != NONE)
+    waited = calls["interval"].to_numpy()
+    calls = calls.with_columns(kind=parts.alone_kind[waited], weight=parts.alone_weight[waited])
     # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
-    is_alone = points.before[end] == start
-    for of_kind in (EdgeKind.BLOCKED_CALL, EdgeKind.TRANSFER):
-        is_part = is_alone & (kind == of_kind)
-        edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
+    calls = calls.filter(pl.Series(points.before[points.end[waited]]) == pl.col("start"))
+    for (kind,), of_kind in calls.group_by("kind"):
+        edges.add(EdgeKind(kind), of_kind["start"], of_kind["end"], of_kind["weight"])
     is_replaced = np.zeros(len(points.time), dtype=bool)
-    is_replaced[end[is_alone]] = True
+    is_replaced[calls["end"].to_numpy()] = True
     free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
     end = np.where((free != NONE) & (start != NONE), points.ends(in_queue, "row", "until"), NONE)
     edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
     # Without the wait it takes as long as others.
-    edges.add(EdgeKind.BLOCKED_CALL, start, end, in_queue["usual"].to_numpy())
+    edges.add(EdgeKind.BLOCKED_CALL, start, end, in_queue["usual"])
     is_replaced[end[end != NONE]] = True
     return is_replaced
 
@@ -260,7 +247,7 @@ def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
     caused = with_last(appearing, "moment", created, "creation", "task", exact=False).drop_nulls("creation")
-    edges.add(EdgeKind.WAKE_UP, caused["creation"].to_numpy(), caused["moment"].to_numpy(), 0)
+    edges.add(EdgeKind.WAKE_UP, caused["creation"], caused["moment"], 0)
 
 
 def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
