@@ -200,24 +200,22 @@ def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> p
 
 
 def _bound(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Waits with the record that each is for (`record`, `record_stream`); those without one are left out."""
+    """Waits with the `record` that each is for; those without one are left out."""
     numbers = records.drop_nulls("sync").unique(["task", "sync"], keep="last", maintain_order=True)
-    by_number = waits.join(numbers.select("task", "sync", "record", record_stream="stream"), on=["task", "sync"], how="left")
+    by_number = waits.join(numbers.select("task", "sync", "record"), on=["task", "sync"], how="left")
     # A wait is for the latest record that was called before it.
-    called = records.select("task", "event", recorded="call", of_record="sync", latest="record", latest_stream="stream")
+    called = records.select("task", "event", recorded="call", of_record="sync", latest="record")
     bound = with_last(by_number, "call", called, "recorded", ["task", "event"])
     # Two different numbers: the record of the wait is not in the run.
-    is_latest = pl.col("record").is_null() & (pl.col("sync").is_null() | pl.col("of_record").is_null())
-    by_call = (
-        pl.when(is_latest).then(f"latest{end}").otherwise(f"record{end}").alias(f"record{end}") for end in ("", "_stream")
-    )
-    return bound.with_columns(by_call).select(*waits.columns, "record", "record_stream").drop_nulls("record")
+    latest = pl.when(pl.col("sync").is_null() | pl.col("of_record").is_null()).then("latest")
+    return bound.with_columns(record=pl.coalesce("record", latest)).select(*waits.columns, "record").drop_nulls("record")
 
 
 def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     """Last operations before the records that waits are for (wait, awaited_stream, awaited_row, awaited_start, awaited_end),
     and those that the stream had waited for when it recorded with no operation in between."""
-    links = bound.drop_nulls("stream").select("stream", waited="call", next_record="record", source="record_stream")
+    of_streams = bound.drop_nulls("stream").select("stream", waited="call", next_record="record")
+    links = of_streams.join(records.select(next_record="record", source="stream"), on="next_record", maintain_order="left")
     sources = links.select("stream", "source").unique()
     ends = records.select("record", "stream", "call", pl.col(r"^last_.*$"))
     reached = bound.select("wait", "record")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
+from nsys2prv.efficiency.intervals import Integers, Numbers
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
@@ -194,10 +194,6 @@ class Edges:
 
     def __len__(self) -> int:
         return len(self.number)
-
-    def only(self, selected: Mask) -> Edges:
-        """Some of these edges."""
-        return Edges(self.graph, self.number[selected])
 
     def parts(self) -> Iterator[Edges]:
         """These edges in parts of so many as BLOCK."""
