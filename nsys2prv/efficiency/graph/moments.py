@@ -305,19 +305,16 @@ def _arrange(
             weights[last] = time[moment] - time[sources[last]]
 
 
-@dataclass(frozen=True)
 class GraphParts:
     """What the graph of a run is built of; `launches` are those of all operations: `row` of the thread and time, `launched`, ns
     (-1: not known). `alone_kind` and `alone_weight` are what intervals that waited for something take by themselves: kind of
     edge (NONE: they did not wait), and least weight."""
 
-    run: MeasuredRun
-    labels: GraphLabels
-    points: RunMoments
-    launches: pl.DataFrame
-    edges: EdgeCollector
-    alone_kind: npt.NDArray[np.int8]
-    alone_weight: Numbers
+    def __init__(self, run: MeasuredRun, labels: GraphLabels, points: RunMoments, launches: pl.DataFrame) -> None:
+        self.run, self.labels, self.points, self.launches = run, labels, points, launches
+        self.edges = EdgeCollector(points.time, points.row, points.label)
+        self.alone_kind = np.full(len(points.label_of), NONE, dtype=np.int8)
+        self.alone_weight = np.zeros(len(points.label_of), dtype=np.int64)
 
     def set_alone(self, calls: npt.NDArray[Any], kind: EdgeKind, weight: npt.NDArray[Any] | int) -> None:
         """Set what calls that waited for something take by themselves. What is set last counts."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
-from nsys2prv.efficiency.graph.moments import EdgeCollector, GraphLabels, GraphParts, class_code, columns_of
+from nsys2prv.efficiency.graph.moments import GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind, RunGraph
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
@@ -83,9 +83,8 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
     counted[row[np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))[label]]] = True
     launches = launches_of(run).filter(pl.Series(on_streams))
-    alone = (np.full(len(label), NONE, dtype=np.int8), np.zeros(len(label), dtype=np.int64))
-    parts = GraphParts(run, labels, points, launches, EdgeCollector(points.time, points.row, points.label), *alone)
-    del operations, calls, row, begin, end, label, may_wait, launches, alone
+    parts = GraphParts(run, labels, points, launches)
+    del operations, calls, row, begin, end, label, may_wait, launches
     host_waits.wait_for_devices(parts, by_events.on_hosts)
     host_waits.wait_for_messages(parts)
     host_waits.wait_for_members(parts)
@@ -261,14 +260,11 @@ def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
     is_call = parts.labels.is_of(*HOST_CALLS)[points.label_of[points.interval]] & (stream[row] >= 0)
-    ended, begun = (
-        pl.DataFrame({"moment": moments, "stream": stream[row[moments]]})
-        for moments in (
-            np.flatnonzero(is_call & points.is_end),
-            np.flatnonzero(is_call & ~points.is_end & (points.label == NONE)),
-        )
-    )
-    last = with_last(begun, "moment", ended.with_columns(waker="moment"), "waker", "stream", exact=False)
+    moment = np.flatnonzero(is_call)
+    calls = pl.DataFrame({"moment": moment, "stream": stream[row[moment]], "is_end": points.is_end[moment]})
+    ended = calls.filter("is_end").select("stream", waker="moment")
+    begun = calls.filter(~pl.col("is_end") & pl.Series(points.label[moment] == NONE))
+    last = with_last(begun, "moment", ended, "waker", "stream", exact=False)
     woken, waker = columns_of(last, "moment", "waker")
     pause = points.time[woken] - points.time[np.maximum(points.before[woken], 0)]
     is_woken = (waker > points.before[woken]) & (pause >= LEAST_PAUSE)
