@@ -147,7 +147,7 @@ def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) ->
 def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> Numbers:
     """For each call a column of the first wait on its row that starts in it; NONE: none does."""
     waits = waits.select(pl.col("row").cast(pl.Int32), since="start", inside=column)
-    joined = with_last(calls, "begin", waits, "since", "row", forward=True).sort("place")
+    joined = with_last(calls, "begin", waits, "since", "row", strategy="forward").sort("place")
     return columns_of(joined.select(pl.when(pl.col("since") <= pl.col("until")).then("inside").alias("inside")), "inside")[0]
 
 

@@ -139,7 +139,7 @@ def loading(run: MeasuredRun) -> pl.DataFrame:
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
-    followed = with_last(pauses, "end", launched, "launched", "row", forward=True)
+    followed = with_last(pauses, "end", launched, "launched", "row", strategy="forward")
     return followed.filter("is_batch").select(pl.col("row", "begin", "end").cast(pl.Int64))
 
 
@@ -245,7 +245,7 @@ def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
     task, row = parts.run.events.rows.task, points.row
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
-    caused = with_last(appearing, "moment", created, "creation", "task", exact=False).drop_nulls("creation")
+    caused = with_last(appearing, "moment", created, "creation", "task", allow_exact_matches=False).drop_nulls("creation")
     edges.add(EdgeKind.WAKE_UP, caused["creation"], caused["moment"], 0)
 
 
@@ -264,7 +264,7 @@ def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
     calls = pl.DataFrame({"moment": moment, "stream": stream[row[moment]], "is_end": points.is_end[moment]})
     ended = calls.filter("is_end").select("stream", waker="moment")
     begun = calls.filter(~pl.col("is_end") & pl.Series(points.label[moment] == NONE))
-    last = with_last(begun, "moment", ended, "waker", "stream", exact=False)
+    last = with_last(begun, "moment", ended, "waker", "stream", allow_exact_matches=False)
     woken, waker = columns_of(last, "moment", "waker")
     pause = points.time[woken] - points.time[np.maximum(points.before[woken], 0)]
     is_woken = (waker > points.before[woken]) & (pause >= LEAST_PAUSE)
