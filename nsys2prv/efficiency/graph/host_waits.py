@@ -81,8 +81,9 @@ the last one that called, or the root: null for itself, where it need not wait f
 
 def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     """Calls that wait for devices; `by_events` are recorded waits of threads for events (`EventEdges.on_hosts`)."""
-    calls = parts.points.intervals((parts.labels.waits != CallWait.NOTHING)[parts.points.label_of])
-    calls = calls.with_columns(kind=parts.labels.waits[calls["label"].to_numpy()]).with_row_index("place")
+    points, waits = parts.points, parts.labels.waits
+    calls = points.intervals((waits != CallWait.NOTHING)[points.label_of]).with_row_index("place")
+    calls = calls.with_columns(kind=waits[calls["label"].to_numpy()])
     calls = calls.with_columns(awaited=_awaited(parts, calls, by_events))
     weight = class_code(EdgeKind.SYNCHRONIZATION, calls["label"])
     parts.add_waits(EdgeKind.SYNCHRONIZATION, calls["awaited"], calls["end"], weight)
@@ -93,7 +94,7 @@ def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     pairs = _launched_by(parts, free.filter(is_copy)).sort("operation").unique("interval", keep="first")
     length = pl.col("until") - pl.col("begin")
     staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - pl.col("since") >= _MOSTLY * length)
-    copied = parts.points.start[staged["operation"].to_numpy()]
+    copied = points.start[staged["operation"].to_numpy()]
     parts.add_waits(EdgeKind.STAGING, copied, staged["end"], WHOLE, alone=0)
 
 
@@ -136,9 +137,8 @@ def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) ->
     launching, launched = columns_of(parts.launches[points.interval[ends]], "row", "launched")
     of_stream = last_of(streams.of_row[row[ends]], time[ends], stream, until)
     # What the thread launched last, else what ended last in its task, is only what is likely.
-    of_thread, of_task = (
-        last_of(launching, launched, of_row, begin), last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until)
-    )  # fmt: skip
+    of_thread = last_of(launching, launched, of_row, begin)
+    of_task = last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until)
     likely = np.where(recorded != NONE, recorded, np.where(of_thread != NONE, of_thread, of_task))
     is_of_kind = [kinds == CallWait.COPY, stream != NONE, kinds == CallWait.DEVICE]
     return np.select(is_of_kind, [copied, of_stream, of_task], likely)

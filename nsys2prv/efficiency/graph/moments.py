@@ -41,7 +41,7 @@ _CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
 
 
-Column = npt.NDArray[Any] | pl.Series
+AnyColumn = npt.NDArray[Any] | pl.Series
 
 
 def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
@@ -203,7 +203,7 @@ def _look_back(
                 top[thread] = call
 
 
-def class_code(kind: EdgeKind, label: Column | int = NONE) -> Any:
+def class_code(kind: EdgeKind, label: AnyColumn | int = NONE) -> Any:
     """The class of edges, by their kind and perhaps a label (of a call) or an event type, in the place of their least weight
     where that is not known of each edge. It is below 0."""
     return -(kind + len(EdgeKind) * (label + 1)) - 1
@@ -229,7 +229,7 @@ class EdgeCollector:
         }
         self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "length": pl.Int64})]
 
-    def add(self, kind: EdgeKind, source: Column, target: Column, weight: Column | int) -> None:
+    def add(self, kind: EdgeKind, source: AnyColumn, target: AnyColumn, weight: AnyColumn | int) -> None:
         """Edges of a kind: moments (NONE: there is no edge), and the least time between them, ns, or a class."""
         source, target = np.asarray(source), np.asarray(target)
         has_both = (source != NONE) & (target != NONE)
@@ -320,7 +320,9 @@ class GraphParts:
         """Set what calls that waited for something take by themselves. What is set last counts."""
         self.alone_kind[calls], self.alone_weight[calls] = kind, weight
 
-    def add_waits(self, kind: EdgeKind, source: Column, ended: Column, weight: Column | int, alone: int | None = None) -> None:
+    def add_waits(
+        self, kind: EdgeKind, source: AnyColumn, ended: AnyColumn, weight: AnyColumn | int, alone: int | None = None
+    ) -> None:
         """Edges of a kind to moments at which calls ended that waited for what is at the sources; what these calls take alone,
         None: as long as others of their name."""
         self.edges.add(kind, source, ended, weight)

@@ -1,7 +1,7 @@
 """The replay of small random graphs, against a plain program that goes through moments one after the other."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -21,15 +21,12 @@ from nsys2prv.efficiency.graph.replay import (
     Edges,
     RunGraph,
     Step,
-    Variant,
     as_changed,
     replay,
     replays,
 )
-from nsys2prv.efficiency.intervals import Integers
+from nsys2prv.efficiency.intervals import Integers, Numbers
 from nsys2prv.errors import UsageError
-
-Weights = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def graph_of(time: list[int], edges: list[tuple[int, int, int, int]]) -> RunGraph:
@@ -55,7 +52,7 @@ def graphs(draw: st.DrawFn) -> RunGraph:
     return graph_of(time, [(min(u, v), max(u, v), *rest) for u, v, *rest in edges if u != v])
 
 
-def _plain(graph: RunGraph, weight: Weights, limits: Sequence[int]) -> list[int]:
+def _plain(graph: RunGraph, weight: Numbers, limits: Sequence[int]) -> list[int]:
     """When each moment is, one after the other."""
     times: list[int] = []
     growth, earlier, target = 0, 0, np.array(targets(graph))
@@ -69,15 +66,12 @@ def _plain(graph: RunGraph, weight: Weights, limits: Sequence[int]) -> list[int]
     return times
 
 
-def _limited(limits: Sequence[int]) -> Variant:
-    def limited(edges: Edges, weight: Weights, limit: Integers) -> Weights:
-        limit[slice(*edges.moments)] = limits[slice(*edges.moments)]
-        return weight
-
-    return limited
+def _limited(limits: Sequence[int], edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
+    limit[:] = limits
+    return weight
 
 
-def _to(weight: Weights) -> list[Step]:
+def _to(weight: Numbers) -> list[Step]:
     return [lambda edges, _: weight[edges.number]]
 
 
@@ -99,8 +93,8 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     moments = len(graph.time)
     limits = data.draw(st.lists(st.sampled_from([FREE, HELD, FOLLOWS]), min_size=moments, max_size=moments))
     with patch.object(passes, "BLOCK", size):
-        replayed, limited = replays(graph, _to(weight), [as_changed, _limited(limits)])
-        (alone,) = replays(graph, _to(weight), [_limited(limits)], with_edges=False)
+        replayed, limited = replays(graph, _to(weight), [as_changed, partial(_limited, limits)])
+        (alone,) = replays(graph, _to(weight), [partial(_limited, limits)], with_edges=False)
     assert replayed.time.tolist() == _plain(graph, weight, [FREE] * moments)
     assert limited.time.tolist() == alone.time.tolist() == _plain(graph, weight, limits)
     for moment, edge in enumerate(replayed.edge.tolist()):
@@ -148,11 +142,11 @@ def test_changes_are_made_once_for_all_variants_and_only_times_are_kept() -> Non
     graph = graph_of([0, 50, 90], [(0, 1, WHOLE, 0), (1, 2, WHOLE, 0)])
     calls: list[int] = []
 
-    def halved(edges: Edges, weight: Weights) -> Weights:
+    def halved(edges: Edges, weight: Numbers) -> Numbers:
         calls.append(len(edges))
         return weight // 2
 
-    free, held = replays(graph, [halved], [as_changed, _limited([FREE, HELD, FREE])], with_edges=False)
+    free, held = replays(graph, [halved], [as_changed, partial(_limited, [FREE, HELD, FREE])], with_edges=False)
     assert calls == [2]
     assert (free.time.tolist(), held.time.tolist()) == ([0, 25, 45], [0, 50, 70])
     assert len(free.edge) == len(held.edge) == 0
