@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph, loading
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Elapsed, Floats, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
@@ -89,7 +89,7 @@ def no_launch_cost(built: BuiltGraph) -> Step:
 
 def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
     """Times in which hosts of some tasks (None: of all) load data take so many times as long."""
-    task, loads = built.context.events.rows.task, loading(built.context).rename({"row": "group"})
+    task, loads = built.context.events.rows.task, times_of_loading(built.context).rename({"row": "group"})
     is_of_tasks = np.isin(task[loads["group"].to_numpy()], task if tasks is None else tasks)
     spans = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
 

@@ -124,7 +124,7 @@ def _outermost_calls(run: MeasuredRun) -> pl.DataFrame:
     return before.filter(~is_inside).select(calls.columns)
 
 
-def loading(run: MeasuredRun) -> pl.DataFrame:
+def times_of_loading(run: MeasuredRun) -> pl.DataFrame:
     """Times in which threads load data, ns (`row` of the thread, `begin`, `end`): they are in no CUDA or MPI call for long, and
     then first copy to the device. The rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
@@ -174,10 +174,10 @@ def _add_device_edges(parts: GraphParts) -> None:
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
     points, edges = parts.points, parts.edges
-    kernels = points.intervals(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label_of])
+    kernels, key = points.intervals(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label_of]), ["row", "begin"]
     matched = nccl.members.select(pl.col("row").cast(pl.Int32), *COLLECTIVE, "transfer", "complete", begin="start")
-    matched, key = drop_duplicates(matched, ["row", "begin"]), ["row", "begin"]
-    members = kernels.select(*key, "start", "end").join(matched, on=key, how="left", maintain_order="left")
+    columns = kernels.select(*key, "start", "end")
+    members = columns.join(drop_duplicates(matched, key), on=key, how="left", maintain_order="left")
     alone = members.filter(pl.col("transfer").is_null())
     edges.add(EdgeKind.DEVICE_WORK, alone["start"], alone["end"], WHOLE)
     # The last one to arrive.
