@@ -20,7 +20,7 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.row_order import distinct
 from nsys2prv.execution.workers import Shared, workers
-from nsys2prv.exports.identity import SLICE_OF_GPU
+from nsys2prv.exports.identity import SLICE_OF_GPU, Gpu
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
 from nsys2prv.run.open import OpenedReport
@@ -28,6 +28,7 @@ from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.communication.message_ends import MPI
 from nsys2prv.sources.registry import SOURCES, TYPES
+from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.messages import Launches
 from nsys2prv.timeline.reader import ReadEvents, Request, TimelinePlan
 from nsys2prv.timeline.survey import Survey, text_attributes
@@ -159,12 +160,26 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         # Of slices of a GPU (MIG) it is not known how large they are.
         gpu_sizes=frozenset(
             GpuSize() if gpu.uuid.startswith(SLICE_OF_GPU) else GpuSize(*gpu.sizes)
-            for identity in identities
-            for gpu in identity.gpus
+            for opened in plan.reports
+            for gpu in _used_gpus(opened)
+        ),
+        stops=frozenset(
+            plan.axis.placements[index].at(identity.stopped_ns) - selection.origin
+            for index, identity in enumerate(identities)
+            if identity.stopped_ns is not None
         ),
         warnings=session.warnings,
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )
+
+
+def _used_gpus(opened: OpenedReport) -> Sequence[Gpu]:
+    """GPUs with streams; all of the host, where it is not known which these are."""
+    identity = opened.identity
+    keys = [survey.keys.select("globalPid", "deviceId") for survey in opened.surveys if survey.source.row is RowKind.STREAM]
+    pairs = pl.concat(keys).unique().iter_rows() if keys and identity.devices else ()
+    used = {identity.gpu_key(*pair) for pair in pairs}
+    return [gpu for gpu in identity.gpus if gpu.key in used] or identity.gpus
 
 
 class _CollectionRows:

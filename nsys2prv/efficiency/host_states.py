@@ -55,9 +55,11 @@ LONG_CREATION = 20_000_000
 """ns: the creation of a context takes 30 to 1,500 ms; other first calls some µs."""
 LONGER = 10
 """The same against later calls of the name in the process."""
+_CREATING = r"^cu(CtxCreate|DevicePrimaryCtxRetain)"
+"""Calls that do nothing else: later ones may take as long."""
 _LIGHT = (
     r"^cuda(Free|Malloc|MallocPitch|MallocAsync|StreamCreate\w*|EventCreate\w*|StreamIsCapturing|SetDevice|InitDevice|MemGetInfo"
-    r"|DeviceSetLimit|DeviceGetStreamPriorityRange)$|^cu(CtxCreate|DevicePrimaryCtxRetain)"
+    rf"|DeviceSetLimit|DeviceGetStreamPriorityRange)$|{_CREATING}"
 )
 """Calls that take long only where they create a context. Work of devices that they could wait for has not begun."""
 _HEAVY = r"^cuda(MallocManaged|MallocHost|Host(Alloc|Register)|Memcpy|Memset|LaunchKernel|DeviceSynchronize)"
@@ -101,7 +103,8 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     name = pl.col("value").replace_strict(names, default="", return_dtype=pl.String)
     needs_context = name.str.contains(f"{_LIGHT}|{_HEAVY}") & (name != "cudaSetDevice")
     is_first = pl.col("start") == pl.col("start").filter(needs_context).min().over("task")
-    is_long = (length >= LONG_CREATION) & (length >= LONGER * pl.col("usual")).fill_null(value=True)
+    is_longer = name.str.contains(_CREATING) | (length >= LONGER * pl.col("usual")).fill_null(value=True)
+    is_long = (length >= LONG_CREATION) & is_longer
     long = early.filter(is_long & (name.str.contains(_LIGHT) | (needs_context & is_first)))
     is_counted = pl.int_range(pl.len()).over("task") < pl.col("devices")
     return long.filter(pl.col("start") < pl.col("end").filter(is_counted).max().over("task"))

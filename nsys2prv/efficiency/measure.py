@@ -112,8 +112,9 @@ def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     length = recorded.events.length
     frames = [recorded.frame(collection) for collection in _OF_PROGRAM]
     first = max(min((int(frame["start"].to_numpy().min()) for frame in frames if frame.height), default=0), 0)
-    # Ranges of a thread that nobody ended do so together, where the recording ends.
-    ended = [*frames[:-1], frames[-1].top_k(_LAST_RANGES, by="end").filter(~pl.struct("row", "end").is_duplicated())]
+    # Ranges that nobody ended do so where the recording stops, those of a thread together.
+    is_open = pl.struct("row", "end").is_duplicated() | pl.col("end").is_in(recorded.events.stops)
+    ended = [*frames[:-1], frames[-1].top_k(_LAST_RANGES, by="end").filter(~is_open)]
     last = min(max((int(frame["end"].to_numpy().max()) for frame in ended if frame.height), default=length), length)
     begin = 0 if selected is not None and selected.begin is not None else first
     end = length if selected is not None and selected.end is not None else last

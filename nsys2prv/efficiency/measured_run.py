@@ -47,10 +47,14 @@ LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA, MPI, OS, NO_CALL =
 CUDA_ACTIVITIES = (LAUNCH, SYNCHRONIZATION, MEMORY_CALL, ALLOCATION, OTHER_CUDA)
 ACTIVITIES = host_states.COMPUTING - FIRST_CALL + 1
 """Keys of `thread_times`: CUDA_ACTIVITIES, MPI, and behind them those of OS_ACTIVITIES, off the CPU, and none of these."""
+PROFILER_ACTIVITY = ACTIVITIES
+"""Key of `thread_times` behind these: the set-up of the profiler, outside of CUDA and MPI calls."""
 OFF_CPU_ACTIVITY = host_states.OFF_CPU - FIRST_CALL
 OS_ACTIVITIES = tuple(range(OS, OFF_CPU_ACTIVITY))
-WAITING_ACTIVITIES = tuple(state - FIRST_CALL for state in host_states.WAITING)
-"""Those of them in which a thread is in calls of the OS runtime; and in which it sleeps or waits."""
+WAITING_ACTIVITIES = (*(state - FIRST_CALL for state in host_states.WAITING), PROFILER_ACTIVITY)
+"""Those in which a thread is in calls of the OS runtime; and in which it sleeps or waits, or the profiler holds it."""
+_LEAST_ON_CPU = 0.01
+"""Time on a CPU against that of the busiest thread, of threads of which nothing but their scheduling is known."""
 
 _CATEGORY_OF_STATE = {
     event_types.STATE_CONFIGURING: LAUNCH,
@@ -253,9 +257,12 @@ class MeasuredRun:
             return calling
         is_of_program = np.array([row_names.OF_PROFILER.match(name) is None for name in rows.names], dtype=bool)
         # nsys writes marks for a thread 0 that is none: what does nothing of some length, and has no samples, runs nowhere.
-        events = (self.calls, self.frame(OFF_CPU_TIMES), self.frame(RANGES))
-        busy = (frame.filter(pl.col("end") > pl.col("start"))["row"] for frame in events)
-        active = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"]]).unique().to_numpy()
+        length = pl.col("end") - pl.col("start")
+        busy = (frame.filter(length > 0)["row"] for frame in (self.calls, self.frame(RANGES)))
+        # Without a name, helpers of nsys and of the driver are known by hardly ever being on a CPU.
+        on_cpu = self.frame(OFF_CPU_TIMES).group_by("row").agg(time=self.events.length - length.sum())
+        on_cpu = on_cpu.filter(pl.col("time") >= _LEAST_ON_CPU * pl.col("time").max())
+        active = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"], on_cpu["row"]]).unique().to_numpy()
         return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & is_of_program), active)
 
     @cached_property
@@ -263,7 +270,7 @@ class MeasuredRun:
         """When each of `callers` does something first, ns; 0 of the first thread of a process, which is there from its start,
         and where the window begins later than the program."""
         since: Numbers = np.zeros(len(self.events.rows.names), dtype=np.int64)
-        if self._is_from_start:
+        if self.is_from_start:
             # Off its CPU from the start on, a thread need not be there before it gets one.
             seen = pl.when(pl.col("start") > 0).then("start").otherwise("end")
             events = pl.concat([self.calls.select("row", "start"), self.frame(OFF_CPU_TIMES).select("row", start=seen)])
@@ -276,7 +283,7 @@ class MeasuredRun:
         return np.where(is_first, 0, since[self.callers])
 
     @property
-    def _is_from_start(self) -> bool:
+    def is_from_start(self) -> bool:
         """Whether the window begins no later than the program."""
         return self._recorded is None or self.events.offset <= self.window.program[0]
 
@@ -309,19 +316,21 @@ class MeasuredRun:
         begun = pl.DataFrame({"row": self.callers, "task": rows.task[self.callers], "since": self.seen_since})
         helpers = creating.drop("row").join(begun, on="task").filter(since.is_between("start", "end") & (since > 0))
         creating = pl.concat([creating.select(edges), helpers.cast({"row": pl.Int32}).select(edges)])
-        created = {COMMUNICATOR: creating, CONTEXT: self._creates_context()}
+        created = {COMMUNICATOR: creating, CONTEXT: self.context_creations}
         setup = self.frame(run_events.PROFILER_SETUP)
         # Of other names, such as dlopen(...), some is the program's.
         is_profiling = self.events.named(setup["number"], setup["value"]).str.contains("profiling|CUPTI").fill_null(value=False)
         created[PROFILER] = setup.filter(is_profiling)
         return pl.concat(events.select(edges, state=pl.lit(state, pl.UInt8)) for state, events in created.items())
 
-    def _creates_context(self) -> pl.DataFrame:
+    @cached_property
+    def context_creations(self) -> pl.DataFrame:
+        """Calls in which contexts are created, as far as calls that create them were recorded: columns of `calls`."""
         rows, calls = self.events.rows, self.calls
         is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
         of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
         # Where the window begins later, contexts may be there already.
-        if not self._is_from_start or of_cuda.filter(is_long).is_empty():
+        if not self.is_from_start or of_cuda.filter(is_long).is_empty():
             return of_cuda.clear()
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
@@ -335,7 +344,9 @@ class MeasuredRun:
     @cached_property
     def thread_times(self) -> Elapsed:
         """Time by activity of calling host threads."""
-        return Elapsed(self.on_threads, self.activity_of_threads, ACTIVITIES)
+        activity = self.activity_of_threads
+        activity[(self.on_threads.counts[PROFILER] > 0) & (activity >= OS)] = PROFILER_ACTIVITY
+        return Elapsed(self.on_threads, activity, ACTIVITIES + 1)
 
     def drop_activity(self) -> None:
         """Take what runs when out of memory; it is made again where it is asked for."""

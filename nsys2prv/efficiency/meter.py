@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from typing import Any
 
-import pyarrow as pa
-
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import Filled, Table
 from nsys2prv.execution.process import max_threads
@@ -75,9 +73,6 @@ def measure_all(run: MeasuredRun, meters: Iterable[Meter]) -> list[Any]:
             futures[need].result()
         if is_long and meter.is_large:
             run.drop_activity()
-        if is_long:
-            # The C library keeps the memory of columns that others have freed.
-            pa.default_memory_pool().release_unused()
         result = meter.measure(run)
         run.measurements[type(result)] = result
         return result

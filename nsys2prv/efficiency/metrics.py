@@ -182,7 +182,7 @@ HOST_TREE: EfficiencyTree = EfficiencyTree(
         Column.count("threads", "their threads that call CUDA or MPI"),
         Column.ns("host_useful_ns", "sum over these threads of the time in neither CUDA nor MPI calls"),
         Column.ns("host_waiting_ns", "W, the part of that in which they sleep or wait: off their CPUs, or in calls of the OS "
-                  "runtime that wait; null where scheduling was not recorded of all"),
+                  "runtime that wait, or in the set-up of the profiler; null where scheduling was not recorded of all"),
         Column.ns("cuda_ns", "sum of G, the time in CUDA API calls"),
         Column.ns("mpi_ns", "sum of M, the time in MPI calls, outside CUDA API calls"),
         Column.mean_ns("mean_mpi_ns", "mean M of a process: of its thread that is in MPI longest"),

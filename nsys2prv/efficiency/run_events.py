@@ -64,13 +64,15 @@ class TaskRows:
 
 
 class GpuSize(NamedTuple):
-    """Multiprocessors of a GPU, and what one of them holds: blocks, warps, registers and bytes of shared memory; 0: unknown."""
+    """Multiprocessors of a GPU, what one of them holds (blocks, warps, registers and bytes of shared memory), and the major
+    compute capability; 0: unknown."""
 
     multiprocessors: int = 0
     blocks: int = 0
     warps: int = 0
     registers: int = 0
     shared_memory: int = 0
+    generation: int = 0
 
 
 class RunRows:
@@ -338,6 +340,8 @@ class RunEvents:
         of the `reports`, in OUT.json.
     recorders, gpus, gpu_sizes
         Versions of nsys that recorded it, models of the GPUs of its hosts, and how large these are; empty: not known.
+    stops
+        When recordings stopped, ns from the start of the trace: where ranges that nobody ended do so.
     warnings, left_out
         What is odd; reports that could not be read.
     """
@@ -359,6 +363,7 @@ class RunEvents:
     recorders: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     gpu_sizes: frozenset[GpuSize] = frozenset()
+    stops: frozenset[int] = frozenset()
     warnings: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 

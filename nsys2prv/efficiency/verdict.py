@@ -69,8 +69,8 @@ class Tile(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What matters first: how much of the wall time was computed, in which window, what costs most of all findings, and the
-    largest other part, in one sentence; the wall time by cause, in the order in which it is read (shares add up to 1; empty
+    """What matters first: how much of the wall time was computed, in which window, the largest part of the rest, and what costs
+    most of all findings, in one sentence; the wall time by cause, in the order in which it is read (shares add up to 1; empty
     where nothing was measured); and four numbers."""
 
     sentence: str
@@ -138,7 +138,8 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     has_mpi = _has_mpi(run) if with_mpi is None else with_mpi
     os = 0 if has_mpi else int(threads["os_ns"].sum())
     is_scheduled = run["host_waiting_ns"] is not None
-    waiting = 0 if not is_scheduled else run["host_waiting_ns"] if has_mpi else int(threads["off_cpu_ns"].sum())
+    profiler = int(threads["profiler_ns"].sum())
+    waiting = 0 if not is_scheduled else run["host_waiting_ns"] - profiler if has_mpi else int(threads["off_cpu_ns"].sum())
     calls = tables["mpi_calls"]
     starting, ending = (
         int(calls.filter(pl.col("call").str.contains(phase))["total_ns"].sum()) for phase in (START_UP_CALLS, SHUT_DOWN_CALLS)
@@ -146,9 +147,10 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     # Nested calls count once.
     starting, ending = min(starting, run["mpi_ns"]), min(ending, max(run["mpi_ns"] - starting, 0))
     mpi = "other MPI calls" if starting + ending else "MPI calls"
-    computing = run["host_useful_ns"] - os - waiting
+    computing = run["host_useful_ns"] - os - waiting - profiler
     spent = (
         ("compute", "computing" if has_mpi or is_scheduled else "computing, or off the CPU", "compute", computing),
+        ("profiler", "set-up of the profiler", parts.STARVED, profiler),
         ("waiting", "asleep or waiting" if has_mpi else "off the CPU", parts.STARVED, waiting),
         ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),
         ("mpi_start_up", "MPI start-up (MPI_Init)", parts.START_UP, starting),
@@ -182,6 +184,8 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     run = tables["run"].row(0, named=True)
     threads = counted(run["threads"], "host thread")
     if not run["devices"] and not _has_mpi(run) and run["host_waiting_ns"] is None:
+        if tables["os_calls"].is_empty():
+            return f"neither work of GPUs, MPI nor calls of the OS were recorded in {length} of {threads}"
         of_os = sum(part.share for part in bar if part.name == "os")
         return f"neither work of GPUs nor MPI was recorded; OS calls take {percent(of_os)} of {length} of {threads}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no work of GPUs was recorded; {threads}"
@@ -190,9 +194,10 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     useful = run["device_parallel_efficiency"] if is_useful else bar[0].share
     losses = [part for part in bar[1:] if part.name != "other" and not (is_useful and part.group == parts.COMMUNICATION)]
     largest = sorted(losses, key=lambda part: -part.share)[:1]
-    loss = "".join(f"; largest other part: {part.title}, {percent(part.share)}" for part in largest)
+    # The finding may be about this time: said first, it is no further loss.
+    rest = "".join(f"; largest part of the rest: {part.title}, {percent(part.share)}" for part in largest)
     computed = "computed or ran NCCL kernels" if is_useful else "computed"
-    return f"{who} {computed} {percent(useful)} of {length}{_first_finding(tables['findings'])}{loss}"
+    return f"{who} {computed} {percent(useful)} of {length}{rest}{_first_finding(tables['findings'])}"
 
 
 def _first_finding(findings: pl.DataFrame) -> str:

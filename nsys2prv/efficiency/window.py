@@ -155,12 +155,18 @@ def iteration_kinds(usual: Numbers | Floats, longest: Numbers | Floats) -> pl.Se
     >>> lengths = np.array([90, 30, 10, 11, 10, 10, 10, 50, 10, 10])
     >>> iteration_kinds(lengths, lengths).to_list()[:8]
     ['warm-up', 'warm-up', None, None, None, None, None, 'slow']
+    >>> falling = np.array([90, 80, 30, 29, 27, 26, 25, 24, 23, 22, 15, 14, 13, 12])
+    >>> "warm-up" in iteration_kinds(falling, falling)
+    False
     """
     if not len(usual):
         return pl.Series([], dtype=pl.String)
     least, most = _unusual_lengths(usual)
     first = int(np.argmax(np.append((usual >= least) & (usual <= most), True)))
-    first = first if first <= _MOST_WARM_UP * len(usual) else 0
+    # Lengths that go on to fall have no warm-up that ends.
+    half = (first + len(usual)) // 2
+    is_level = np.median(usual[first:half]) <= _UNUSUAL * np.median(usual[half:]) if half > first else True
+    first = first if first <= _MOST_WARM_UP * len(usual) and is_level else 0
     most = _unusual_lengths(usual[first:])[1]
     kinds = [WARM_UP if place < first else SLOW if length > most else None for place, length in enumerate(longest.tolist())]
     return pl.Series(kinds, dtype=pl.String)

@@ -30,7 +30,7 @@ _NOTHING_LOST = r"^No .* events collected"
 _LOSSES = (2, 3)
 """`DIAGNOSTIC_EVENT.severity` of messages about lost data: warnings and errors (4 is chatter)."""
 
-_SIZES = ("smCount", "maxBlocksPerSm", "maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm")
+_SIZES = ("smCount", "maxBlocksPerSm", "maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm", "computeMajor")
 """Multiprocessors of a GPU, and blocks, warps, registers and bytes of shared memory that one of them holds."""
 SLICE_OF_GPU = "MIG-"
 """Prefix of the uuid of a part of a GPU (MIG): parts share the place on the bus, and are one device."""
@@ -74,8 +74,8 @@ class Identity:
         Number of CPUs of the host, its GPUs and network adapters.
     tool, schema
         Version of nsys that exported, and of the schema (major, minor).
-    utc_ns, monotonic_ns
-        UTC and the host's monotonic clock at time 0 of the report, ns.
+    utc_ns, monotonic_ns, stopped_ns
+        UTC and the host's monotonic clock at time 0 of the report; when the recording stopped, from there; ns.
     environment
         Environment of the launched process.
     processes, threads
@@ -120,6 +120,7 @@ class Identity:
     cuda_names: Mapping[tuple[int, ...], str] = field(default_factory=dict)
     nics: tuple[Nic, ...] = ()
     traced: frozenset[int] = frozenset()
+    stopped_ns: int | None = None
 
     @property
     def known_ranks(self) -> list[int]:
@@ -210,6 +211,7 @@ def describe(report: Report) -> Identity:
         host_source=host_source,
         cuda_names=_cuda_names(report),
         nics=_nics(report),
+        stopped_ns=max(_read(report, "ANALYSIS_DETAILS", "duration")["duration"].drop_nulls(), default=None),
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
@@ -64,12 +64,15 @@ class Report:
         What was added to the times in its tables.
     is_folded
         Whether all streams of a process on a device are one (`folded`).
+    is_distinct
+        Whether events that are alike in what a pipeline needs may be one (`distinct`).
     """
 
     path: Path
     tables: Tables
     session_time: SessionTime = AS_RECORDED
     is_folded: bool = False
+    is_distinct: bool = False
 
     def __repr__(self) -> str:
         return f"Report({str(self.path)!r})"
@@ -104,7 +107,7 @@ class Report:
         requested, present = self._columns(table, required, optional)
         if table not in self.tables.names():
             return pl.LazyFrame(schema=requested)
-        scanned = self.tables.scan(table, present, only or {})
+        scanned = self.tables.scan(table, present, only or {}, is_distinct=self.is_distinct)
         return scanned.with_columns(self._replaced(table, requested, present)).select(list(requested))
 
     def read(self, table: str, required: Sequence[str] = (), optional: Sequence[str] = ()) -> pl.DataFrame:
@@ -215,6 +218,11 @@ class Report:
     def folded(self) -> Report:
         """The same report, where all streams of a process on a device are one, of context 0 and number 0."""
         return Report(self.path, self.tables, self.session_time, is_folded=True)
+
+    @cached_property
+    def distinct(self) -> Report:
+        """The same report, for pipelines that ask which events there are, not how many: long tables have few that differ."""
+        return replace(self, is_distinct=True)
 
     @property
     def export_metadata(self) -> dict[str, str | None]:

@@ -109,14 +109,16 @@ class Tables(ABC):
         # A pipeline of polars takes longer to start than a short table to be read.
         return pl.concat([*self.batches(table, schema, {})] or [pl.DataFrame(schema=dict(schema))])
 
-    def scan(self, table: str, schema: Schema, only: Selection) -> pl.LazyFrame:
-        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`."""
+    def scan(self, table: str, schema: Schema, only: Selection, *, is_distinct: bool = False) -> pl.LazyFrame:
+        """Columns of a table, all of which must be there, in the types given; only rows with the values of `only`, or of those
+        of a batch that are alike in all columns that the pipeline needs one (`is_distinct`)."""
 
         def read(names: list[str]) -> Iterator[pl.DataFrame]:
             # Without a column a frame has no rows.
             columns = {name: schema[name] for name in names or list(schema)[:1]}
             try:
-                yield from self.batches(table, columns, only)
+                rows = self.batches(table, columns, only)
+                yield from (batch.unique() for batch in rows) if is_distinct else rows
             except (ReportError, NoResources, OutputError) as error:
                 self.failure = error
                 raise

@@ -241,7 +241,7 @@ def survey(report: Report, source: Source, folder: Path | None = None) -> Survey
 
     Without a folder for intermediate files, overlaps on streams are not counted. Raises ReportError when the table can't be
     read or misses a column."""
-    frame = complete(source.frame(report))
+    frame = complete(source.frame(report.distinct))
     if LEFT_OUT in frame.collect_schema().names():
         frame = frame.filter(pl.col(LEFT_OUT).is_null())
     attributes = text_attributes(frame.collect_schema())

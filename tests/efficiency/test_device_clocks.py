@@ -64,7 +64,7 @@ def test_what_compares_a_device_with_its_host_is_not_decidable(tmp_path: Path, l
     assert whole["transfer_efficiency"] is None
     sentence = verdict(result.head, result.tables).sentence
     assert "; clocks allow " in sentence
-    assert "largest other part: not decidable (times of device and host contradict each other)" in sentence
+    assert "largest part of the rest: not decidable (times of device and host contradict each other)" in sentence
 
 
 def test_devices_in_time_are_not_doubted(tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ def test_what_costs_too_little_is_not_found_and_says_so(tmp_path: Path) -> None:
 
     assert result.findings.is_empty()
     assert check(result, "pageable-copies") == ("not found", "it costs 400.000 µs, less than is worth a look")
+    late = report()
+    late.kernel("k(int)", 50 * MS, 100 * MS, launch=(0, MS))
+    assert check(measured(tmp_path, late), "start-up") == ("not found", "it takes 50.000 ms, too little for a finding")
 
 
 def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
@@ -55,9 +58,13 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     made.os_call("read", 200 * MS, 490 * MS)
     made.kernel("k(int)", 500 * MS, 503 * MS, launch=(499 * MS, 500 * MS))
     made.os_call("close", 680 * MS, 700 * MS)
+    for begin in (510, 580):
+        made.api_call("cuModuleUnload", begin * MS, (begin + 60) * MS)
     result = measured(tmp_path, made)
 
     assert result.findings["kind"].to_list() == ["start-up", "creating-context", "shut-down", "little-gpu-work"]
+    assert "most of it is in 2 calls of cuModuleUnload, 120.000 ms" in str(finding(result, "shut-down")["seen"])
+    assert "calls of cuModuleUnload" in str(finding(result, "shut-down")["advice"])
     assert result.findings["saved_ns"].to_list() == [300 * MS, 200 * MS, 197 * MS, 697 * MS]
     assert "host in I/O 10.2 %" in str(finding(result, "shut-down")["seen"])
     assert "creating the context 40.0 %" in str(finding(result, "start-up")["seen"])
@@ -86,13 +93,15 @@ def test_before_a_thread_appears_it_computes_nothing(tmp_path: Path, scheduled: 
 def test_what_the_profiler_sets_up_is_no_start_of_the_program(tmp_path: Path) -> None:
     made = report()
     made.os_call("open", 0, 1 * MS)
-    made.row("PROFILER_OVERHEAD", start=0, end=350 * MS, globalTid=made.global_tid(), nameId=made.string("CUDA profiling"))
+    made.profiler("CUDA profiling", 0, 350 * MS)
     made.kernel("k(int)", 500 * MS, 900 * MS, launch=(499 * MS, 500 * MS))
     result = measured(tmp_path, made)
     assert finding(result, "profiler-set-up")["cost_ns"] == 350 * MS
     absent = result.tables["absent_time"].row(0, named=True)
     assert (absent["starved_profiler_ns"], absent["start_up_ns"]) == (350 * MS, 150 * MS)
     assert "start-up" not in result.findings["kind"].to_list()
+    unknown = "no call that was recorded creates it: it is part of the 500.000 ms before the first work, or was there before"
+    assert check(result, "creating-context") == ("not decidable", unknown)
 
 
 def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:

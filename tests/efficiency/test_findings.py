@@ -122,6 +122,13 @@ def test_idle_time_that_nothing_explains_is_named_with_what_is_known_of_it(run: 
     assert all_kinds(tables) == ["idle-devices"]
 
 
+def test_few_gaps_that_have_most_of_the_time_are_counted(run: Run) -> None:
+    made = computing_hosts(40, with_calls=False)
+    for begin in (80 * MS, 120 * MS):
+        made.kernel("k(int)", begin, begin + 200 * US)
+    assert "72.1 % of that is in 2 gaps of 39.800 ms or more, from 0.039, 0.080 s on" in run(made)["findings"]["seen"][0]
+
+
 def test_gaps_before_pages_that_the_host_fetches_are_named_though_no_thread_launches_what_ends_them(run: Run) -> None:
     made = report(0)
     made.api_call("cudaDeviceSynchronize_v3020", 30 * MS, 40 * MS)
@@ -368,6 +375,30 @@ def test_few_long_copies_from_pageable_memory(run: Run) -> None:
     assert values(only(run(made)), "kind", "cost_ns") == ("pageable-copies", 3 * 20 * MS)
 
 
+@pytest.mark.parametrize(("pinned", "least"), [(None, 1_048_576), (8 * MS, 8 * MS)], ids=["of the link", "of this run"])
+def test_pinned_copies_take_time_too(run: Run, pinned: int | None, least: int) -> None:
+    """64 MiB from pageable memory in 16 ms: over PCIe 5 it is 1 ms at least. Kernels of 1 ms hide as much."""
+    made = report()
+    for begin in range(0, 20 * 17 * MS, 17 * MS):
+        made.copy(begin, begin + 16 * MS, 64 * MIB, pageable=True)
+        made.kernel("k(int)", begin + 16 * MS, begin + 17 * MS)
+    if pinned is not None:
+        made.copy(340 * MS, 340 * MS + pinned, 64 * MIB)
+    assert only(run(made))["saved_ns"] == pytest.approx(20 * (17 * MS - least))
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_what_the_run_does_already_is_not_advised(run: Run, beside: bool) -> None:
+    made = report()
+    for begin in range(0, 20 * 21 * MS, 21 * MS):
+        made.copy(begin, begin + 10 * MS, 64 * MIB, stream=8)
+        made.copy(begin + (0 if beside else 10 * MS), begin + 20 * MS, 64 * MIB, kind=2, stream=8 if not beside else 9)
+        made.kernel("k(int)", begin + 20 * MS, begin + 21 * MS)
+    advice = dict(run(made)["findings"].select("kind", "advice").iter_rows())
+    assert ("both directions" in advice["bound-by-copies"]) == (not beside)
+    assert "are on separate streams already" in advice["exposed-copies"]
+
+
 def small_copies(count: int = 600, size: int = KIB) -> ReportBuilder:
     """Copies of 2 µs every 5 µs."""
     made = report()
@@ -475,7 +506,10 @@ FOUND: dict[str, tuple[Callable[[], Sequence[ReportBuilder]], tuple[Any, ...], d
     "pageable-copies": (
         lambda: [copying()],
         (20 * 100 * US, 20 * 100 * US, "node01:D0", "0", "CUDA-D0.S8-node01", 0, 19100 * US, 0, 100 * US),
-        {"copies": 20, "mean size": MIB, "their time": 20 * 100 * US, "part of it beside no kernel": 1},
+        {
+            "copies": 20, "mean size": MIB, "their time": 20 * 100 * US, "part of it beside no kernel": 1,
+            "least time of pinned copies for each byte, against these": 0.16384,
+        },
     ),
     "exposed-copies": (
         lambda: [copying(pageable=False)],

@@ -84,7 +84,7 @@ def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(tmp_path:
         ("mpi", "other MPI calls", 3 * MS),
         ("mpi_shut_down", "MPI shut-down (MPI_Finalize)", 5 * MS),
     ]
-    assert "largest other part: MPI start-up (MPI_Init), 54.3 %" in found.sentence
+    assert "largest part of the rest: MPI start-up (MPI_Init), 54.3 %" in found.sentence
     windows = result.tables["windows"]
     assert windows.select("window", "begin_ns", "end_ns").rows() == [
         ("whole run", 0, 35 * MS),
@@ -129,9 +129,9 @@ def test_it_is_said_that_no_gpu_was_used_and_what_is_absent(of_mpi: list[Path], 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[1] == (
-        "no work of GPUs was recorded; 2 host threads computed 70.0 % of 10.000 ms (the whole run); it would be about 1.000 ms "
-        "(10.0 %) shorter without: Unequal work on Rank 1 node01 pid 1001 python3 on node01; "
-        "largest other part: MPI calls, 30.0 %"
+        "no work of GPUs was recorded; 2 host threads computed 70.0 % of 10.000 ms (the whole run); "
+        "largest part of the rest: MPI calls, 30.0 %; it would be about 1.000 ms (10.0 %) shorter without: "
+        "Unequal work on Rank 1 node01 pid 1001 python3 on node01"
     )
     assert "MPI Load Balance" in done.stdout
     assert "GPU" not in "".join(lines[2:]).replace("no work of a GPU was recorded", "")
@@ -175,3 +175,7 @@ def test_ranges_that_nobody_ended_make_a_run_no_longer(tmp_path: Path) -> None:
     report = ReportBuilder().os_call("read", 0, 10 * MS).on_cpu(90 * MS, 100 * MS, tid=5)
     report.nvtx_range("run", MS, None).nvtx_range("step", 2 * MS, None)
     assert measure([report.write(tmp_path / "open.sqlite")]).head["window"]["length_ns"] == 10 * MS
+    # nsys ends a single one where the recording stops.
+    single = ReportBuilder().os_call("read", 0, 10 * MS).nvtx_range("run", MS, 100 * MS)
+    single.row("ANALYSIS_DETAILS", duration=100 * MS)
+    assert measure([single.write(tmp_path / "single.sqlite")]).head["window"]["length_ns"] == 10 * MS

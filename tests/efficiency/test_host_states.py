@@ -57,6 +57,7 @@ def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> 
         ([("cudaMalloc", 0, 1), ("cudaMallocHost", 10, 200)], []),
         # Later calls of the name take as long.
         ([("cudaMalloc", 0, 100), ("cudaMalloc", 600, 690)], []),
+        ([("cuCtxCreate_v2", 0, 100), ("cuCtxCreate_v2", 600, 690)], [0]),
         # PyTorch asks this first of all.
         ([("cudaStreamIsCapturing", 0, 1_446), ("cudaMalloc", 1_447, 1_448)], [0]),
         # A small GPU with a driver that is loaded.
@@ -133,12 +134,16 @@ def test_without_gpus_hosts_compute_or_are_off_their_cpus(tmp_path: Path) -> Non
     report.os_call("read", 0, 100 * MS)
     report.on_cpu(0, 400 * MS).on_cpu(900 * MS, 1_000 * MS)
     report.os_call("read", 950 * MS, 1_000 * MS)
+    # A helper of the driver without a name, and what nsys does for itself on the thread of the program.
+    report.on_cpu(100 * MS, 101 * MS, tid=3_000)
+    report.profiler("CUDA profiling initialization", 200 * MS, 350 * MS)
     found = measured(tmp_path, report)
 
-    assert bar_of(found) == {"compute": 350, "waiting": 500, "os": 150}
+    assert bar_of(found) == {"compute": 200, "profiler": 150, "waiting": 500, "os": 150}
+    assert found.tables["run"]["host_waiting_ns"].to_list() == [800 * MS]
     sentence = verdict(found.head, found.tables).sentence
-    assert sentence.startswith("no work of GPUs was recorded; 1 host thread computed 35.0 % of 1.000 s (the whole run)")
-    assert sentence.endswith("largest other part: off the CPU, 50.0 %")
+    assert sentence.startswith("no work of GPUs was recorded; 1 host thread computed 20.0 % of 1.000 s (the whole run)")
+    assert sentence.endswith("largest part of the rest: off the CPU, 50.0 %")
 
 
 def test_nccl_kernels_that_are_useful_are_in_the_first_sentence(tmp_path: Path) -> None:
@@ -149,4 +154,4 @@ def test_nccl_kernels_that_are_useful_are_in_the_first_sentence(tmp_path: Path) 
 
     sentence = verdict(found.head, found.tables).sentence
     assert sentence.startswith("1 GPU computed or ran NCCL kernels 30.0 % of 1.000 s")
-    assert sentence.endswith("largest other part: shut-down, 60.0 %")
+    assert "; largest part of the rest: shut-down, 60.0 %; " in sentence

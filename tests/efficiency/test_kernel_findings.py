@@ -17,6 +17,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 
 A100 = {"smCount": 100, "maxBlocksPerSm": 32, "maxWarpsPerSm": 64, "maxRegistersPerSm": 65_536, "maxShmemPerSm": 167_936}
 LAYOUT = "void cudnn::ops::nchwToNhwcKernel<float>(int)"
+CAST = "bfloat16_copy_kernel_cuda(int)"
 ELEMENT_WISE = "void at::native::vectorized_elementwise_kernel<(int)4>(int)"
 
 
@@ -66,21 +67,25 @@ def test_the_last_wave_of_blocks(tmp_path: Path) -> None:
     for index in range(20):
         full.kernel("k(int)", index * MS, (index + 1) * MS, gridX=3200)
     assert costs(measured(tmp_path, full)) == {}
+    # One kernel that is all of the run is no chance.
+    single = report(**A100)
+    single.kernel("k(int)", 0, 100 * MS, gridX=2000)
+    assert costs(measured(tmp_path, single)) == {"tail-waves": 37_500 * US}
 
 
 def test_layouts_precision_and_chains(tmp_path: Path) -> None:
     made, begin = report(), 0
     lengths = {
-        LAYOUT: 100, "bfloat16_copy_kernel_cuda(int)": 100, ELEMENT_WISE: 50, ELEMENT_WISE + " ": 200,
-        "ampere_fp16_s16816gemm_fp16_128x128(int)": 100, "ampere_sgemm_128x64_nn(int)": 50,
+        LAYOUT: 100, CAST: 50, ELEMENT_WISE: 50, ELEMENT_WISE + " ": 200, "ampere_fp16_s16816gemm_fp16_128x128(int)": 100,
+        CAST + " ": 25, CAST + "  ": 25, "ampere_sgemm_128x64_nn(int)": 50,
     }  # fmt: skip
     for name, length in list(lengths.items()) * 110:
         made.kernel(name.strip(), begin, begin + length * US)
         begin += length * US
     result = measured(tmp_path, made)
 
-    # Of two element-wise kernels the longer one stays.
-    assert costs(result) == {"layout-changes": 22 * MS, "unfused-kernels": 5500 * US, "full-precision": 5500 * US}
+    # Of two element-wise kernels and a cast before them the longest one stays; casts alone are no chain.
+    assert costs(result) == {"layout-changes": 22 * MS, "unfused-kernels": 11 * MS, "full-precision": 5500 * US * 15 // 16}
     assert result.tables["findings"]["kind"][0] == "layout-changes"
 
 
@@ -89,7 +94,11 @@ def test_attention_in_fp32_is_known_by_its_name(tmp_path: Path) -> None:
     for begin in range(0, 20 * MS, MS):
         made.kernel("fmha_cutlassB_f32_aligned_64x64_k64_sm80(Params)", begin, begin + 900 * US)
         made.kernel("cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4(Params)", begin + 900 * US, begin + MS)
-    assert costs(measured(tmp_path, made)) == {"full-precision": 20 * 900 * US}
+    result = measured(tmp_path, made)
+
+    assert costs(result) == {"full-precision": 20 * 900 * US * 15 // 16}
+    # The others of these kernels are in TF32 already.
+    assert "allow_tf32" not in result.findings["advice"][0]
 
 
 def test_fp32_alone_is_meant(tmp_path: Path) -> None:

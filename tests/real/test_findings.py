@@ -53,10 +53,10 @@ FOUND: dict[str, list[str]] = {
     # Python and calls of the OS between short bursts of kernels, and each kernel is loaded when it is launched first.
     "pytorch-h100": ["start-up", "launch-stalls", "idle-devices"],
     # One of two GPUs waits for its host.
-    "pytorch-nccl-2gpu": ["layout-changes", "host-bound"],
+    "pytorch-nccl-2gpu": ["unfused-kernels", "layout-changes", "host-bound"],
     # More goes back to the host than to the device.
     "pytorch-uvm": ["unified-memory", "start-up", "creating-context", "unfused-kernels"],
-    "cloverleaf-3.13": ["creating-context", "profiler-set-up", "idle-devices", "pageable-copies"],
+    "cloverleaf-3.13": ["creating-context", "profiler-set-up", "idle-devices"],
     # Halos of 16 KiB.
     "openacc-mpas": ["idle-devices", "profiler-set-up", "host-waits", "small-copies"],
 }

@@ -438,6 +438,10 @@ class ReportBuilder:
         """Add a whole stay of a thread on a CPU."""
         return self.switch(start, cpu, on=True, **thread).switch(end, cpu, on=False, **thread)
 
+    def profiler(self, name: str, start: int, end: int, tid: int | None = None) -> ReportBuilder:
+        """Add work of nsys itself on a thread."""
+        return self.row("PROFILER_OVERHEAD", start=start, end=end, globalTid=self.global_tid(tid), nameId=self.string(name))
+
     def cpu_sample(
         self,
         time: int,

@@ -320,6 +320,10 @@ _MATRIX = r"^(?:Grouped GEMM|GEMM|GEMV|Convolution (?:forward|data|weight)|.*[Aa
 _OF_TENSOR_CORES = "tf32|bf16|fp16|fp8|fp4"
 _ATTENTION, _ATTENTION_IN_FP32 = "(?i)fmha_cutlass[fb]_b?f16|flash", "(?i)fmha_cutlass[fb]_f32"
 """Names of kernels of attention in half and in full precision, which their families do not say."""
+_FASTER = 16
+"""How much faster tensor cores are than other units with fp32 at most: 312 against 19.5 TFLOPS (A100)."""
+_CASTS = r"float16\w*_copy|unrolled_.*direct_copy"
+"""Names of kernels of PyTorch that copy into another type, and do that element by element."""
 
 
 def _kernels(evidence: Evidence, *conditions: pl.Expr) -> pl.DataFrame:
@@ -366,11 +370,13 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
     least = Threshold.least_share(0.05, "some conversions are in every model")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
-        values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)", r"float16\w*_copy|unrolled_.*direct_copy")
+        values = _values(evidence, "^(?:Transpose and layout|Cast and quantize)", _CASTS)
         return _kernels(evidence, pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
 
 
 class FullPrecision(_KernelRule, kind="full-precision"):
+    in_tf32: str
+    """The advice where other kernels run in TF32."""
     tensor_part = Threshold(
         "least part of the time of all these kernels in TF32 or half precision", 0.05, "else the program does not use it"
     )
@@ -383,7 +389,13 @@ class FullPrecision(_KernelRule, kind="full-precision"):
         is_full = pl.col("value").is_in(full)
         of_tensor_cores = pl.col("cost").filter(~is_full).sum().over("device")
         is_mixed = of_tensor_cores >= self.tensor_part.value * pl.col("cost").sum().over("device")
-        return kernels.filter(is_mixed).filter(is_full)
+        lost = (pl.col("cost") * (1 - 1 / _FASTER)).round().cast(pl.Int64)
+        return kernels.filter(is_mixed).filter(is_full).with_columns(cost=lost)
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """Where TF32 is in use already, the advice does without it."""
+        has_tf32 = len(_values(evidence, f"{_MATRIX}.* tf32(?: |$)")) > 0
+        return replace(super().describe(losses, evidence), advice=self.in_tf32 if has_tf32 else None)
 
 
 class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
@@ -391,10 +403,13 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
     least = Threshold.least_share(0.05, "some neighbours are in every program")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
-        values = _values(evidence, "^Element-wise", but="(?i)multi_tensor")
-        is_element_wise = (pl.col("number") == event_types.KERNEL) & pl.col("value").is_in(values)
-        work = evidence.run.operations.with_columns(chain=is_element_wise.rle_id().over("row"))
-        kernels = evidence.rows.located(work.filter(is_element_wise)).filter(pl.col("device") >= 0)
+        values, casts = _values(evidence, "^Element-wise", but="(?i)multi_tensor"), _values(evidence, "$^", _CASTS)
+        is_kernel, is_element_wise = pl.col("number") == event_types.KERNEL, pl.col("value").is_in(values)
+        is_link = is_kernel & pl.col("value").is_in([*values, *casts])
+        chained = evidence.run.operations.with_columns(chain=is_link.rle_id().over("row")).filter(is_link)
+        # Casts alone, as of many parameters, are no chain.
+        kernels = evidence.rows.located(chained.filter(is_element_wise.any().over("row", "chain")))
+        kernels = kernels.filter(pl.col("device") >= 0)
         is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
         return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH))
 
@@ -423,6 +438,7 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
 class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL_GPUS)):
     fewest = Threshold("fewest such kernels on a device", 10, "fewer are chance", "")
     least = Threshold.least_share(0.1, "some are in every program, and less can't be avoided")
+    or_large = True
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
         (size,) = evidence.run.events.gpu_sizes

@@ -221,7 +221,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
         "worst_begin_ns": worst["worst_begin"],
         "worst_end_ns": worst["worst_end"],
         "view": rule.view,
-        "advice": rule.advice,
+        "advice": finding.advice or rule.advice,
     }
 
 
@@ -234,8 +234,10 @@ def _who(losses: Losses, evidence: Evidence) -> str:
     else:
         ranks = ranges(evidence.ranks_of([worst]))
         who = evidence.name(worst) + (f", rank {ranks}" if ranks else "")
-    several = f"{len(losses):,} {'GPUs' if evidence.devices else 'processes'}, most on " if len(losses) > 1 else ""
-    return f"on {several}{who}"
+    if len(losses) < 2:
+        return f"on {who}"
+    several = f"{len(losses):,} {'GPUs' if evidence.devices else 'processes'}"
+    return f"on {several}, {'most on' if losses.devices['cost'].n_unique() > 1 else 'such as'} {who}"
 
 
 def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_shown: bool) -> Mapping[str, str | None]:
@@ -245,7 +247,9 @@ def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_sho
     if saved is not None and not is_shown:
         reason = f"it costs {time(saved.ns)}, less than is worth a look"
     elif saved is None and reason is None:
-        reason = rule.unseen
+        spent = max(evidence.tables["absent_time"].select(0, *rule.parts).sum_horizontal().to_list(), default=0)
+        is_seen = spent >= LEAST_SHARE.value * evidence.length
+        reason = f"it takes {time(spent)}, too little for a finding" if is_seen else rule.unseen
     return {"kind": rule.kind, "title": rule.title, "result": result, "reason": reason}
 
 

@@ -201,6 +201,8 @@ class Finding:
         Whether no more time can be saved than these times say; else what others wait for it was not recorded.
     at_most
         Whether a replay without it saves more than can be won in truth, because nothing of it is left in the changed run.
+    advice
+        What people do about it, where that of the rule does not fit: the run does so already, or it is known better.
     """
 
     text: str
@@ -210,6 +212,7 @@ class Finding:
     follows: str | None = None
     is_bound: bool = True
     at_most: bool = False
+    advice: str | None = None
 
     @property
     def saved(self) -> int:

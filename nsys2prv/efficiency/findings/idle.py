@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -31,6 +32,10 @@ _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
 _ALIKE = 0.9
 """Lengths of gaps that are alike, against the longest one."""
+_LONG = 0.1
+"""Length of a gap against the longest one, from which on it is long; and most of all gaps that can be few."""
+_MOST_LONG = 5
+"""Most gaps on each device that are named as few."""
 _DOMINANT = 0.5
 """Part of a gap, or of all time, from which on something dominates it."""
 _UNKNOWN_PART = 0.1
@@ -77,6 +82,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
             end=f"{end / 1e9:.3f}",
             name=evidence.name(worst["device"]),
             alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
+            few=self._few(losses, evidence),
             doing=doing,
         )
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
@@ -86,8 +92,23 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
         return replace(finding, follows="full-launch-queue" if is_late else None)
 
+    def _few(self, losses: Losses, evidence: Evidence) -> str:
+        """Gaps that are long against the others, where few of many have most of the time: how many, and the first ones."""
+        gaps = self._gaps(losses, evidence).with_columns(length=pl.col("end") - pl.col("begin"))
+        long = gaps.filter(pl.col("length") >= _LONG * losses.longest["longest"]).sort("begin")
+        spent = int(long["length"].sum())
+        if long.height > min(_LONG * gaps.height, _MOST_LONG * len(losses)) or spent < _DOMINANT * losses.cost:
+            return ""
+        begins = (long["begin"] + evidence.run.events.offset).to_list()
+        moments = ", ".join(list(dict.fromkeys(f"{begin / 1e9:.3f}" for begin in begins))[:_MOST_ACTIVITIES])
+        few = f"{counted(long.height, 'gap')} of {time(min(long['length']))} or more"
+        return f"; {percent(spent / losses.cost)} of that is in {few}, from {moments} s on"
+
+    def _gaps(self, losses: Losses, evidence: Evidence) -> pl.DataFrame:
+        return evidence.gaps.of(losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")
+
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
-        return evidence.gaps.of(finding.losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")
+        return self._gaps(finding.losses, evidence)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
@@ -112,6 +133,7 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
         "shortest time before the first activity", 200_000_000, "MPI_Init and the loading of libraries take as long", "ns"
     )
     least = Threshold("least part of E", 0.1, "every run has a start")
+    parts = ("start_up_ns",)
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever do something: the run begins when the first of them does. What is created meanwhile is
@@ -136,6 +158,10 @@ class StateRule(FindingRule, texts="state-rule"):
     """Places in `host_states.STATES`."""
     shortest: Threshold | None = Threshold("shortest time of a device", 20_000_000, "less is the start of any program", "ns")
     least = Threshold("least part of the time of all devices", 0.05, "every run has a start")
+
+    def __init_subclass__(cls, **attributes: Any) -> None:
+        super().__init_subclass__(**attributes)
+        cls.parts = [f"{OF_STATES[state]}_ns" for state in cls.states]
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
         """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
@@ -170,7 +196,7 @@ class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rul
     gap_cause = GapCause(pl.col("communicator_ns") >= _DOMINANT * pl.col("length"))
 
 
-class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS,)):
+class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS, rule.CONTEXT_CALLS)):
     states = (CONTEXT,)
     gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
 
@@ -207,8 +233,11 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
 
 
 class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
+    of_cuda: str
+    """The advice where most of the time is in one call of CUDA."""
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
+    parts = ("shut_down_ns",)
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever did something."""
@@ -219,7 +248,23 @@ class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
         active = pl.DataFrame({"device": evidence.first >= 0}).select(pl.col("device").arg_true().cast(pl.Int64))
         losses = active.with_columns(count=1, cost=lost, begin=last, end=evidence.length)
         also, doing = _at_edge(evidence.gaps.all_gaps.filter(pl.col("cause") == AT_END))
-        return self.finding(Losses.placed(losses), also, lost, after=lost, share=percent(lost / evidence.length), doing=doing)
+        share = percent(lost / evidence.length)
+        finding = self.finding(Losses.placed(losses), also, lost, after=lost, share=share, doing=doing)
+        return self._with_call(finding, evidence, last)
+
+    def _with_call(self, finding: Finding, evidence: Evidence, last: int) -> Finding:
+        """The same with the call in which launching threads are for most of this time, if there is one."""
+        run, threads = evidence.run, [place for place in np.unique(evidence.run.first_launchers) if place >= 0]
+        late = run.calls.filter(pl.col("row").is_in(run.callers[threads].tolist()) & (pl.col("end") > last))
+        spent = (pl.col("end") - pl.col("start").clip(lower_bound=last)).sum()
+        calls = late.group_by("number", "value").agg(spent=spent, count=pl.len()).sort("spent", "number", "value")
+        for number, value, time_in, count in calls.tail(1).iter_rows():
+            if time_in >= _DOMINANT * (evidence.length - last) * len(threads):
+                (name,) = run.events.named(number, pl.Series([value]))
+                advice = self.of_cuda.format(call=name) if number == event_types.CUDA_CALL else None
+                text = f"{finding.text}; most of it is in {counted(count, 'call')} of {name}, {time(time_in)}"
+                return replace(finding, text=text, advice=advice)
+        return finding
 
 
 class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,), is_summary=True):

@@ -15,7 +15,7 @@ from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, with
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import time_where
-from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
+from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
 from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE, MIGRATION_CAUSES
@@ -25,6 +25,8 @@ from nsys2prv.vocabulary.wording import percent, time
 TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
 OF_UNIFIED_MEMORY = (11, 12)
+_DONE = 0.9
+"""Part of the time in which a run does something, from which on nobody needs to advise it."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,12 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
         return {"synchronous": int(calls["count"].sum()), "spent": int(calls["total_ns"].sum())}
 
 
+_LINKS = {**dict.fromkeys((3, 5, 6, 7), 16), 8: 32}
+"""Bytes each ns over 16 lanes of PCIe, by the major compute capability of GPUs."""
+_FASTEST_LINK = 64
+"""The same of later ones, or where it is not known."""
+
+
 class _LargeCopies(FindingRule, texts="large-copies"):
     """A rule about large copies, `copies`, that cost enough again and again, or for long."""
 
@@ -144,22 +152,22 @@ class _LargeCopies(FindingRule, texts="large-copies"):
     copies: pl.Expr
     can_be_faster = True
     """Whether the memory makes them slow."""
-    recurring = or_large = True
+    recurring = or_large = at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
         return evidence.run.measured(DeviceCopies).losses(evidence, self.copies)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         length, moved = losses.total("length"), losses.total("bytes")
-        factor = self.factor(evidence)
+        factor, source = self.factor(evidence) if self.can_be_faster else (None, "")
         # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
-        speedup = 1 - min(factor, 1.0) if factor is not None else float(self.can_be_faster)
+        speedup = 0.0 if factor is None else 1 - factor
         kernels, faster = evidence.column("kernels_ns"), (speedup * pl.col("cost")).cast(pl.Int64)
         saved = Finding("", losses.at_most(kernels + faster)).saved
         hiding = losses.devices.select(kernels.max()).item() if saved < Finding("", losses).saved else None
         hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
-        pinned = f"; pinned copies of this run take {factor:.2f} times as long for each byte" if factor is not None else ""
-        finding = self.finding(
+        pinned = f"; at {source} they take {factor:.2f} times as long" if factor is not None else ""
+        return self.finding(
             losses,
             wall=saved,
             mean=moved / losses.total("count"),
@@ -169,23 +177,27 @@ class _LargeCopies(FindingRule, texts="large-copies"):
             factor=factor,
             further=hidden + pinned,
         )
-        return replace(finding, at_most=factor is None)
 
-    def factor(self, evidence: Evidence) -> float | None:
-        """How many times as long copies take without the finding: time per byte of pinned copies against that of pageable ones;
-        None: there are no pinned ones, or the memory does not make these slow."""
-        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & self.is_large)
-        slowness = (pl.col("end") - pl.col("begin")).sum() / pl.col("size").sum()
-        by_memory = dict(copies.group_by("is_pageable").agg(slowness).iter_rows())
-        pageable, pinned = by_memory.get(True), by_memory.get(False)
-        return pinned / pageable if self.can_be_faster and pageable and pinned is not None else None
+    def factor(self, evidence: Evidence) -> tuple[float, str]:
+        """How many times as long copies of pageable memory take at least if it is pinned, and at which speed, as a text: at the
+        highest one of a pinned copy of the run in that direction, or in the other; without any at that of the link."""
+        length, kind = pl.col("end") - pl.col("begin"), pl.col("kind")
+        copies = evidence.run.measured(DeviceCopies).copies.filter(_HOST_COPY & self.is_large, length > 0)
+        copies = copies.with_columns(length=length, rate=pl.col("size") / length)
+        pinned = dict(copies.filter(~pl.col("is_pageable")).group_by("kind").agg(pl.col("rate").max()).iter_rows())
+        link = max((_LINKS.get(gpu.generation, _FASTEST_LINK) for gpu in evidence.run.events.gpu_sizes), default=_FASTEST_LINK)
+        rate = kind.replace_strict(pinned, default=max(pinned.values(), default=link), return_dtype=pl.Float64)
+        # Pageable copies that are faster stay as they are.
+        least = pl.min_horizontal("length", pl.col("size") / rate)
+        factor = copies.filter("is_pageable").select(least.sum() / pl.col("length").sum()).item()
+        source = "the highest speed of a pinned copy of this run" if pinned else f"{link} GB/s (assumed: no copy is pinned)"
+        return factor, source
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
-        """The copies are faster, and no call waits for them; where it is not known how fast, they take no time."""
-        factor = self.factor(evidence)
+        """No call waits for the copies; they are as fast as pinned ones, or take no time where their memory does not matter."""
+        factor = self.factor(evidence)[0] if self.can_be_faster else 0.0
         copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
-        copies = copies.select("begin", "end", group="row")
-        return faster_copies(built, copies, min(factor or 0.0, 1.0))
+        return faster_copies(built, copies.select("begin", "end", group="row"), factor)
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
@@ -199,13 +211,27 @@ class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KIND
     can_be_faster = False
     copies = ~pl.col("is_pageable") & _LargeCopies.is_large & pl.col("kind").is_in([1, 2, 3, 4, 5, 6, 7, 8, 10])
     condition = pl.col("cost") >= exposed_part.value * pl.col("length")
+    earlier: str
+    """The advice where the copies are on separate streams already."""
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        finding, operations = super().describe(losses, evidence), evidence.run.operations
+        computing = operations.filter(pl.col("number").is_in(KERNEL_TYPES))["row"].unique().implode()
+        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
+        alone, is_separate = pl.col("alone"), ~pl.col("row").is_in(computing)
+        (separate,) = copies.select(alone.filter(is_separate).sum() / alone.sum()).row(0)
+        if separate < _DONE:
+            return finding
+        text = f"{finding.text}; {percent(separate)} of that time is of copies on streams without kernels"
+        return replace(finding, text=text, advice=self.earlier)
 
 
 class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KINDS,)):
     least = Threshold("least part of E", 0.1, "less is a start, or an end")
     can_be_faster = False
-    at_most = True
     copies = ExposedCopies.copies
+    in_turns: str
+    """Further advice where copies of both directions are not at the same time."""
 
     def losses(self, evidence: Evidence) -> Losses:
         kernels, losses = evidence.column("kernels_ns"), super().losses(evidence)
@@ -214,7 +240,15 @@ class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KIN
         return losses.where(pl.col("cost") >= self.least.value * evidence.length)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        return self.finding(losses, speed=f"{losses.total('bytes') / losses.total('length'):.1f}")
+        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies & _HOST_COPY))
+        of_kinds = [int(together(of_kind)["cost"].sum()) for _, of_kind in copies.group_by("kind")]
+        further, advice = "", None
+        if len(of_kinds) == 2 and min(of_kinds) > 0:
+            beside = (sum(of_kinds) - int(together(copies)["cost"].sum())) / min(of_kinds)
+            further = f". Copies of the direction with less time run beside those of the other for {percent(beside)} of it"
+            advice = f"{self.advice} {self.in_turns}" if beside < _DONE else None
+        speed = f"{losses.total('bytes') / losses.total('length'):.1f}"
+        return replace(self.finding(losses, speed=speed, further=further), advice=advice)
 
 
 class Allocations(GapRule, kind="allocations"):

@@ -19,6 +19,7 @@ from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.host_states import LONG_CREATION
 from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
@@ -42,7 +43,8 @@ ACTIVE_PARTS = Threshold(
     "least part of the window from first to last activity of a device (likewise)", 0.1, "less is too short for a loop"
 )
 LARGE_SHARE = Threshold(
-    "part of a device's active time that counts also where it does not recur (of copies, pages, allocations, collectives)", 0.1,
+    "part of a device's active time that counts also where it does not recur (of copies, pages, allocations, collectives, "
+    "last waves)", 0.1,
     "few long ones cost as much as many short ones",
 )  # fmt: skip
 GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)
@@ -227,6 +229,14 @@ def _host_states(evidence: Evidence) -> str | None:
     return None if is_recorded else "not recorded: scheduling of threads, calls of the OS runtime"
 
 
+def _context_calls(evidence: Evidence) -> str | None:
+    first = max(evidence.first, default=-1)
+    is_short = first < max(LONG_CREATION, LEAST_SHARE.value * evidence.length)
+    if is_short or not evidence.run.is_from_start or evidence.run.context_creations.height:
+        return None
+    return f"no call that was recorded creates it: it is part of the {time(first)} before the first work, or was there before"
+
+
 def _graphs(evidence: Evidence) -> str | None:
     has_graphs = (evidence.run.operations["number"] == event_types.GRAPH_EXECUTION).any()
     in_nodes = _has_calls(evidence, "GraphLaunch") and not has_graphs
@@ -244,10 +254,11 @@ def _gpu_size(evidence: Evidence, *, of_one_kind: bool = False) -> str | None:
         return "not recorded: multiprocessors of GPUs"
     if of_one_kind and len(sizes) > 1:
         return "hosts have GPUs of several kinds: of which one a kernel ran on is not known"
-    return "not recorded: what a multiprocessor holds" if of_one_kind and any(0 in size for size in sizes) else None
+    return "not recorded: what a multiprocessor holds" if of_one_kind and any(0 in size[:-1] for size in sizes) else None
 
 
 NCCL_RANGES = Need("NVTX ranges of NCCL", _nccl_ranges)
+CONTEXT_CALLS = Need("the call that creates the context, where the first work comes late", _context_calls)
 HOST_STATES = Need("scheduling of threads or calls of the OS runtime", _host_states)
 CUDA_CALLS = Need("CUDA API calls", _launches)
 FIRST_WORK = Need("the work of the first launches", partial(_work, "at_start", "before the first work that is recorded"))
@@ -337,6 +348,8 @@ class FindingRule:
         `Losses.devices`, and `active`, its active time, ns.
     gap_cause, unseen
         The gaps that it counts; and what it can't see by its nature, for people who find nothing.
+    parts
+        Columns of `absent_time` that are about the same: what they have may be too little for a finding.
     of_processes, at_most
         It is for runs without GPUs; and its findings are `Finding.at_most`.
     is_summary
@@ -363,6 +376,7 @@ class FindingRule:
     condition: pl.Expr = pl.lit(value=True)
     gap_cause: GapCause | None = None
     unseen: str | None = None
+    parts: Sequence[str] = ()
     at_most: bool = False
     of_processes: bool = False
     is_summary: bool = False

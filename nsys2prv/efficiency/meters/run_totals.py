@@ -11,7 +11,17 @@ import polars as pl
 from nsys2prv.efficiency import activity_times as times_of
 from nsys2prv.efficiency.activity_times import in_parts, times_in_parts, trees
 from nsys2prv.efficiency.intervals import Elapsed, Numbers
-from nsys2prv.efficiency.measured_run import CAUSES, KERNEL, MASKS, NCCL, OFF_CPU_ACTIVITY, OS, OS_ACTIVITIES, MeasuredRun
+from nsys2prv.efficiency.measured_run import (
+    CAUSES,
+    KERNEL,
+    MASKS,
+    NCCL,
+    OFF_CPU_ACTIVITY,
+    OS,
+    OS_ACTIVITIES,
+    PROFILER_ACTIVITY,
+    MeasuredRun,
+)
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, NCCL_POLICY, SPREAD, Column, OnConsole, OnPage, Table
@@ -117,6 +127,7 @@ THREADS = Table(
         Column.ns("mpi_ns", "M"),
         *(Column.ns(f"{cause}_ns", f"time in calls of the category {cause}") for cause in CAUSES if cause != "mpi"),
         Column.ns("off_cpu_ns", "in none of these calls, and off its CPU; null where its scheduling was not recorded"),
+        Column.ns("profiler_ns", "in the set-up of the profiler, outside of CUDA and MPI calls: in no other of these columns"),
     ),
     page=OnPage("devices-and-hosts", cells=8_000),
     console=OnConsole((("task", "process"), "thread", ("host_useful_ns", "outside of MPI"), ("mpi_ns", "MPI"),
@@ -289,6 +300,7 @@ def _thread_rows(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES[:OS])},
         os_ns=pl.sum_horizontal(f"key{place}" for place in OS_ACTIVITIES),
         off_cpu_ns=pl.when(pl.Series(run.is_scheduled)).then(f"key{OFF_CPU_ACTIVITY}"),
+        profiler_ns=pl.col(f"key{PROFILER_ACTIVITY}"),
     )
 
 

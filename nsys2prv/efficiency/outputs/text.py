@@ -145,7 +145,8 @@ def _finding_lines(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.D
 
 def _check_lines(checks: pl.DataFrame, *, verbose: bool) -> list[Line]:
     """What was looked for in vain: how much it is, or its list."""
-    in_vain = checks.filter(pl.col("result") == "not found")["kind"]
+    named = pl.when(pl.col("reason").is_null()).then("kind").otherwise(pl.format("{} ({})", "kind", "reason"))
+    in_vain = checks.filter(pl.col("result") == "not found").select(named).to_series()
     undecidable = checks.filter(pl.col("result") == "not decidable")
     if verbose:
         listed = [f"Looked for and not found: {', '.join(in_vain)}"] if in_vain.len() else []
