@@ -417,7 +417,7 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """The late rank, and those that make it late, take as long as the typical member of their collectives."""
-        if len(built.graph.moments) > _MOST_MOMENTS:
+        if len(built.graph.time) > _MOST_MOMENTS:
             return None
         tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
         return changes.no_late_ranks(built, [], tasks=tasks)
