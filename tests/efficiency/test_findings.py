@@ -281,15 +281,15 @@ def clocked_while_idle() -> ReportBuilder:
 # -- kernels, communication, copies, streams ---------------------------------------------------
 
 
-def beside(length: int, kernel: str = NCCL) -> ReportBuilder:
-    """51 kernels of 100 µs alone, and 50 of `length` beside another kernel."""
+def beside(length: int, kernel: str = NCCL, **larger: int) -> ReportBuilder:
+    """51 kernels of 100 µs alone, and 50 of `length` beside another kernel, which may be `larger`."""
     made, time = report(), 0
     for _ in range(51):
         made.kernel("k(int)", time, time + 100 * US)
         time += 100 * US
     made.kernel(kernel, time - 10 * US, time + 50 * length - 10 * US, stream=8)
     for _ in range(50):
-        made.kernel("k(int)", time, time + length)
+        made.kernel("k(int)", time, time + length, **larger)
         time += length
     made.kernel("k(int)", time, time + 100 * US)
     return made
@@ -500,7 +500,7 @@ FOUND: dict[str, tuple[Callable[[], Sequence[ReportBuilder]], tuple[Any, ...], d
         {
             "kernels with a slowdown": 1, "executions beside NCCL kernels": 50,
             "mean duration alone, of the kernel that loses most": 100 * US, "mean duration beside NCCL kernels": 150 * US,
-            "part of its executions beside NCCL kernels": pytest.approx(50 / 101),
+            "part of its executions beside NCCL kernels": 0.5,
         },
     ),
     "pageable-copies": (
@@ -581,6 +581,7 @@ NOTHING: dict[str, Callable[[], Sequence[ReportBuilder]]] = {
     "little imbalance": lambda: [computing(rank, 500 * US, count=count) for rank, count in enumerate((20, 21, 20))],
     "durations that are near": lambda: [beside(119 * US)],
     "durations of another reason": lambda: [beside(150 * US, "other(int)")],
+    "kernels of other sizes": lambda: [beside(150 * US, gridX=2)],
     "covered copies": lambda: [copying(covered=True)],
     "few copies": lambda: [copying(count=9)],
     "pageable copies that are small": lambda: [copying(size=64 * KIB - 1)],
