@@ -189,6 +189,21 @@ def test_mpi_in_gaps_of_late_input_counts_for_mpi_alone(run: Run) -> None:
     assert "4 gaps on 1 GPU, 1.320 ms on average and 1.320 ms at most without 2.800 ms in MPI" in found["data-loading"]["seen"]
 
 
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    # Two gaps are no late input: then all are waits, and not idle once more.
+    [(5, {"data-loading": 4 * 2020 * US, "host-waits": 6 * MS}), (3, {"host-waits": 10 * MS})],
+)
+def test_waits_for_late_input_are_no_other_waits(run: Run, count: int, expected: dict[str, int]) -> None:
+    """A thread that is only on its CPU while it launches batches, and another kernel 6 ms after the last one."""
+    made, end = loading(count), count * 10 * MS - 2 * MS
+    made.kernel("k(int)", end + 6 * MS + 10 * US, end + 12 * MS, launch=(end + 6 * MS, end + 6 * MS + 5 * US))
+    for begin in (*range(0, end, 10 * MS), end + 6 * MS):
+        made.on_cpu(begin, begin + 20 * US)
+
+    assert dict(run(made)["findings"].select("kind", "cost_ns").iter_rows()) == expected
+
+
 def test_copies_after_copies_load_no_batches(run: Run) -> None:
     """A model that goes to the device piece by piece."""
     made = report()
