@@ -38,43 +38,38 @@ def useful_time(policy: NcclPolicy) -> pl.Expr:
     return running((KERNEL, NCCL)) if policy == NcclPolicy.USEFUL else IN_KERNELS
 
 
-def times_in_windows(times: Elapsed, windows: pl.DataFrame) -> pl.DataFrame:
+def times_in_windows(times: Elapsed, windows: pl.DataFrame, lives: pl.DataFrame | None = None) -> pl.DataFrame:
     """Times by key in windows, summed by slot and group.
 
     Parameters
     ----------
     windows
-        Columns `slot` (a bin, a region, an iteration), `group` (a device, a thread), `begin` and `end` (ns), Int64, and others
-        to be added up.
+        Columns `slot` (a bin, a region, an iteration), `group` (a device, a thread), `begin` and `end` (ns), Int64.
+    lives
+        From when to when each group is there (`since`, `until`, ns): only that counts; None: always.
 
     Returns
     -------
-    Columns `slot`, `group`, `window` (ns in all windows), these others, and `key0`, `key1`, ... (ns), sorted by slot and group.
+    Columns `slot`, `group`, `elapsed` (ns in all windows), `window` (of that the group is there), and `key0`, `key1`, ... (ns),
+    sorted by slot and group.
     """
+    length = pl.col("end") - pl.col("begin")
+    windows = windows.with_columns(elapsed=length)
+    if lives is not None:
+        windows = windows.with_columns(pl.col("begin", "end").clip(*(pl.lit(edge).gather("group") for edge in lives)))
     by_key = times.in_windows(*(windows[name].to_numpy() for name in ("group", "begin", "end")))
-    columns = {f"key{key}": pl.Series(length) for key, length in enumerate(by_key)}
-    lengths = windows.select(pl.exclude("begin", "end"), window=pl.col("end") - pl.col("begin"), **columns)
+    columns = {f"key{key}": pl.Series(of_key) for key, of_key in enumerate(by_key)}
+    lengths = windows.select("slot", "group", "elapsed", window=length, **columns)
     return lengths.group_by("slot", "group").sum().sort("slot", "group")
 
 
-def _of_threads(run: MeasuredRun, windows: pl.DataFrame) -> pl.DataFrame:
-    """Times of calling threads, as `times_in_windows`, while they are there, and how long the windows are (`elapsed`, ns)."""
-    life = [pl.lit(run.lives[edge]).gather("group") for edge in ("since", "until")]
-    alive = windows.with_columns(pl.col("begin", "end").clip(*life), elapsed=pl.col("end") - pl.col("begin"))
-    return times_in_windows(run.thread_times, alive)
-
-
-def in_parts(groups: int, begin: npt.ArrayLike, end: npt.ArrayLike) -> pl.DataFrame:
-    """Parts of the run as windows of all groups: a slot for each part."""
+def times_in_parts(run: MeasuredRun, begin: npt.ArrayLike, end: npt.ArrayLike) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Times of all devices, and of all calling threads, in parts of the run, as `times_in_windows`: a slot for each part."""
     parts = pl.DataFrame({"begin": begin, "end": end}, schema={"begin": pl.Int64, "end": pl.Int64})
     slots = parts.select(pl.int_range(pl.len()).alias("slot"), "begin", "end")
-    return slots.join(pl.DataFrame({"group": np.arange(groups)}), how="cross")
-
-
-def times_in_parts(run: MeasuredRun, begin: npt.ArrayLike, end: npt.ArrayLike) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Times of all devices, and of all calling threads, in parts of the run: a slot for each part."""
-    of_devices = times_in_windows(run.device_times, in_parts(len(run.events.rows.devices), begin, end))
-    return of_devices, _of_threads(run, in_parts(len(run.callers), begin, end))
+    groups = len(run.events.rows.devices), len(run.callers)
+    on_devices, on_threads = (slots.join(pl.DataFrame({"group": np.arange(count)}), how="cross") for count in groups)
+    return times_in_windows(run.device_times, on_devices), times_in_windows(run.thread_times, on_threads, run.lives)
 
 
 def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -87,7 +82,7 @@ def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFram
     on_devices, on_threads = (of_tasks.join(groups, on="task") for groups in (devices_of_tasks(rows), threads))
     return (
         times_in_windows(run.device_times, merged_windows(on_devices, len(rows.devices))),
-        _of_threads(run, merged_windows(on_threads, len(callers))),
+        times_in_windows(run.thread_times, merged_windows(on_threads, len(callers)), run.lives),
     )
 
 

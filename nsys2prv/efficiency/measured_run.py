@@ -268,21 +268,17 @@ class MeasuredRun:
 
     @cached_property
     def lives(self) -> pl.DataFrame:
-        """From when to when (`since`, `until`, ns) each of `callers` is there: in a run in which none calls CUDA or MPI, from
-        its first to its last time on a CPU, where that was recorded, and the first thread of a process as long as any other
-        one; else all the time."""
-        rows, length, start, end = self.events.rows, self.events.length, pl.col("start"), pl.col("end")
-        has_calls = bool(rows.devices) or self.calls["number"].is_in(run_events.HOST_CALLS).any()
-        off_cpu = self.frame(OFF_CPU_TIMES).filter(not has_calls)
-        edges = off_cpu.group_by(pl.col("row").cast(pl.Int64)).agg(
-            since=end.filter(start <= 0).max(), until=start.filter(end >= length).min()
-        )
-        threads = pl.DataFrame({"row": self.callers, "task": rows.task[self.callers], "is_first": self._is_first_thread})
+        """From when to when (`since`, `until`, ns) each of `callers` is there: where none calls CUDA or MPI, from its first to
+        its last time on a CPU (if recorded), and the first thread of a process as long as any other; else always."""
+        has_calls = bool(self.events.rows.devices) or self.calls["number"].is_in(run_events.HOST_CALLS).any()
+        off_cpu, length = self.frame(OFF_CPU_TIMES).filter(not has_calls), self.events.length
+        since, until = pl.col("end").filter(pl.col("start") <= 0).max(), pl.col("start").filter(pl.col("end") >= length).min()
+        edges = off_cpu.group_by(pl.col("row").cast(pl.Int64)).agg(since=since, until=until)
+        threads = self.events.rows.located(pl.DataFrame({"row": self.callers}))
         threads = threads.join(edges, on="row", how="left", maintain_order="left")
         since, until = pl.col("since").fill_null(0), pl.col("until").fill_null(length)
-        of_process = since.min().over("task"), until.max().over("task")
-        since, until = (pl.when("is_first").then(of).otherwise(own) for of, own in zip(of_process, (since, until), strict=True))
-        return threads.select(since.alias("since"), pl.max_horizontal(since, until).alias("until"))
+        is_first = since == since.min().over("task")
+        return threads.select(since, pl.when(is_first).then(until.max().over("task")).otherwise(until).alias("until"))
 
     @cached_property
     def seen_since(self) -> Numbers:
@@ -295,15 +291,11 @@ class MeasuredRun:
             events = pl.concat([self.calls.select("row", "start"), self.frame(OFF_CPU_TIMES).select("row", start=seen)])
             first = events.group_by("row").agg(pl.col("start").min())
             since[first["row"].to_numpy()] = first["start"].to_numpy()
-        return np.where(self._is_first_thread, 0, since[self.callers])
-
-    @property
-    def _is_first_thread(self) -> Mask:
-        """Which of `callers` are the first threads of their processes."""
         rows = self.events.rows
         processes = [f" {rows.tasks[task].name} " for task in rows.task[self.callers]]
         names = [rows.names[row].rpartition("tid ")[2] for row in self.callers]
-        return np.array([f" pid {tid} " in process for tid, process in zip(names, processes, strict=True)], dtype=bool)
+        is_first = np.array([f" pid {tid} " in process for tid, process in zip(names, processes, strict=True)], dtype=bool)
+        return np.where(is_first, 0, since[self.callers])
 
     @property
     def is_from_start(self) -> bool:

@@ -46,8 +46,7 @@ class BarPart(NamedTuple):
     """A part of the wall time: its name for programs (`compute`, `late_rank`, `other`, ...) and its title for people.
 
     Its `group` is `compute`, `other`, or one of `absent_tables`: like parts have like colours. `value` is its time, ns, as a
-    mean over devices (of a run without a GPU: over host threads while they are there), and `share` the same, of the wall time,
-    0 to 1."""
+    mean over devices (without GPUs: over host threads while they are there), and `share` the same, of the wall time, 0 to 1."""
 
     name: str
     title: str

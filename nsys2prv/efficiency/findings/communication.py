@@ -210,9 +210,8 @@ def nccl_contention(run: MeasuredRun) -> NcclContention:
 
 
 def _executions(run: MeasuredRun) -> pl.DataFrame:
-    """Kernels beside which no other compute kernel runs: `device`, `start`, `length`, `value`, `former` and `following` (those
-    of the kernels before and after it on its row; 0: none), `blocks`, `threads`, and whether it starts beside an NCCL kernel
-    (`is_beside`)."""
+    """Kernels beside which no other compute kernel runs: `device`, `start`, `length`, _WORK (of the kernels before and after it
+    on its row the values; 0: none), and whether it starts beside an NCCL kernel (`is_beside`)."""
     has_nccl = event_types.NCCL_KERNEL in run.events.types
     # Operations are in the order of time: so are those of a row.
     kernels = run.operations.filter(pl.col("number").is_in(KERNEL_TYPES if has_nccl else ())).with_columns(

@@ -26,6 +26,8 @@ from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, short, time
 
+_IN_MPI = pl.col("mpi_ns")
+
 
 class HostBound(GapRule, kind="host-bound", of_host=True):
     host_part = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "else the calls dominate")
@@ -60,19 +62,13 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") - pl.col("asleep_ns") >= HostBound.host_part.value * pl.col("length")),
-        cost=pl.col("length") - pl.col("allocation_ns") - pl.col("mpi_ns"),
-        sums={
-            "in_os": pl.col("in_os"),
-            "waiting": pl.col("waiting"),
-            "computing": pl.col("computing_ns"),
-            "mpi": pl.col("mpi_ns"),
-        },
+        cost=pl.col("length") - pl.col("allocation_ns") - _IN_MPI,
+        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting"), "computing": pl.col("computing_ns"), "mpi": _IN_MPI},
     )
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        parts = {"sleeps or waits": losses.total("waiting"), "computes": losses.total("computing")}
-        shares = {does: part / losses.cost for does, part in parts.items() if part >= 0.01 * losses.cost}
-        does = "".join(f", and {does} for {percent(share)} of the time" for does, share in shares.items())
+        parts = {"sleeps or waits": losses.total("waiting") / losses.cost, "computes": losses.total("computing") / losses.cost}
+        does = "".join(f", and {does} for {percent(part)} of the time" for does, part in parts.items() if part >= 0.01)
         return {"does": does, "without": f" without {time(mpi)} in MPI calls" if (mpi := losses.total("mpi")) else ""}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
@@ -107,11 +103,11 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
     )
     least = Threshold.least_share(0.05, "less is the normal price of communication")
     worst = "occurrence"
-    is_most = pl.col("mpi_ns") >= mpi_part.value * pl.col("length")
+    is_most = mpi_part.value * pl.col("length") <= _IN_MPI
     gap_cause = GapCause(
-        pl.col("is_late") & (is_most | ((pl.col("mpi_ns") > 0) & DataLoading.gap_cause.matches)),
-        cost=pl.when(is_most).then(pl.col("length") - pl.col("allocation_ns")).otherwise("mpi_ns"),
-        sums={"in_mpi": pl.col("mpi_ns")},
+        pl.col("is_late") & (is_most | ((_IN_MPI > 0) & DataLoading.gap_cause.matches)),
+        cost=pl.when(is_most).then(pl.col("length") - pl.col("allocation_ns")).otherwise(_IN_MPI),
+        sums={"in_mpi": _IN_MPI},
         is_exclusive=False,
         dominates=is_most,
     )
@@ -130,11 +126,6 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
         cause = f"of the kind {kind}" if kind is not None else "of unknown cause"
         late = f". {evidence.name(device)} does not wait: its gaps {cause} take {time(longer)} longer than those of the others"
         return replace(finding, text=finding.text + late, follows=kind)
-
-    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
-        """None where a part of other gaps counts."""
-        is_whole = evidence.gaps.of(finding.losses.indices, self.kind).height == finding.losses.total("count")
-        return super().without(finding, evidence, built) if is_whole else None
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         calls = evidence.tables["mpi_calls"].filter(~pl.col("call").str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))

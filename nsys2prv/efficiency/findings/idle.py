@@ -213,13 +213,12 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
         """Without the gaps of other findings that are mostly such waits: they are known by what they wait for."""
-        is_mostly = sum_of_states(WAITING).sum() >= _DOMINANT * pl.col("cost").sum()
-        waiting = evidence.gaps.after_start.group_by(_OF_GAPS).agg(is_mostly=is_mostly).filter("is_mostly")
-        of_others = waiting.join(_explained(evidence, self.kind), on=_OF_GAPS, how="semi")
-        gaps = evidence.gaps.gaps.cast(pl.Int64).join(of_others, on=_OF_GAPS, how="semi").sort("begin")
-        gaps = gaps.select("device", "begin", until="end")
-        pieces = super().pieces(evidence).sort("begin").join_asof(gaps, on="begin", by="device", check_sortedness=False)
-        return pieces.filter(pl.col("until").fill_null(0) <= pl.col("begin")).drop("until")
+        is_mostly = (sum_of_states(WAITING).sum() >= _DOMINANT * pl.col("cost").sum()).over(_OF_GAPS)
+        waiting = evidence.gaps.after_start.filter(is_mostly).join(_explained(evidence, self.kind), on=_OF_GAPS, how="semi")
+        gaps = evidence.gaps.gaps.cast(pl.Int64).join(waiting, on=_OF_GAPS, how="semi").sort("begin")
+        pieces = super().pieces(evidence).sort("begin")
+        until = pieces.join_asof(gaps, on="begin", by="device", suffix="_of_gap", check_sortedness=False)["end_of_gap"]
+        return pieces.filter(until.fill_null(0) <= pieces["begin"])
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         pieces = self.pieces(evidence).with_columns(length=pl.col("end") - pl.col("begin")).sort("length", descending=True)
