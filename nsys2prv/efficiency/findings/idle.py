@@ -215,7 +215,7 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         """Without the gaps of other findings that are mostly such waits: they are known by what they wait for."""
         is_mostly = (sum_of_states(WAITING).sum() >= _DOMINANT * pl.col("cost").sum()).over(_OF_GAPS)
         waiting = evidence.gaps.after_start.filter(is_mostly).join(_explained(evidence, self.kind), on=_OF_GAPS, how="semi")
-        gaps = evidence.gaps.gaps.cast(pl.Int64).join(waiting, on=_OF_GAPS, how="semi").sort("begin")
+        gaps = evidence.gaps.of(waiting["device"].to_list()).join(waiting, on=_OF_GAPS, how="semi").sort("begin")
         pieces = super().pieces(evidence).sort("begin")
         until = pieces.join_asof(gaps, on="begin", by="device", suffix="_of_gap", check_sortedness=False)["end_of_gap"]
         return pieces.filter(until.fill_null(0) <= pieces["begin"])
