@@ -27,7 +27,7 @@ ORDER = (
 )
 LEVEL = {package: level for level, group in enumerate(ORDER) for package in group}
 
-# Lines and modules that a package has at most. A change that needs more takes something away; a ceiling only comes down.
+# Lines and modules that a package has at most. A change that needs more takes something away: CONTRIBUTING.md.
 CEILINGS = {
     "errors.py": (361, 1),
     "vocabulary": (1_538, 11),
