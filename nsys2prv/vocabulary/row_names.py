@@ -18,7 +18,7 @@ OF_PROFILER = re.compile(r"\[NSys|\*\d|CUPTI worker|cuda-EvtHandlr|cuda[0-9a-f]{
 
 # Names of foreign traces may have numbers of any length: longer ones than columns hold are none of ours.
 _STREAM = re.compile(r"(?:CUDA|HIP)-D(\d{1,9})\.S(\d{1,18})(?:-(\S+))?\s*")
-_METRICS = re.compile(r"Metrics GPU(\d{1,9})(?:/\d+)?\s*")
+_METRICS = re.compile(r"Metrics GPU(\d{1,9})(?:/-?\d+)?\s*")
 # Versions before 1.0 called switches "IB switch".
 _COMPONENT = re.compile(r"NIC |CPU \d|(?:IB s|S)witch ")
 _RANK = re.compile(r"Rank (\d{1,9})\b")
@@ -83,8 +83,8 @@ def metrics_name(device: int, instance: int | None = None) -> str:
 def device_of_metrics(name: str) -> int | None:
     """Device whose metrics are on a row of this name; None for other rows.
 
-    >>> device_of_metrics("Metrics GPU1/2"), device_of_metrics("CUDA-D0.S7")
-    (1, None)
+    >>> device_of_metrics("Metrics GPU1/2"), device_of_metrics("Metrics GPU1/-2"), device_of_metrics("CUDA-D0.S7")
+    (1, 1, None)
     """
     match = _METRICS.fullmatch(name)
     return int(match[1]) if match else None
