@@ -20,7 +20,6 @@ from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
-from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
@@ -324,12 +323,10 @@ def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
 # -- what is compared -----------------------------------------------------------------------------------------------------
 
 
-def _metric_rows(results: Results) -> list[dict[str, Any]]:
-    runs = {run: result.tables["run"].row(0, named=True) for run, result in results.items()}
-    rows = [
-        {"run": run, "before": runs["A"][row["metric"]], **row} for run, values in runs.items() for row in tree_rows(values)
-    ]
-    return [{**row, "change": None if None in (row["value"], row["before"]) else row["value"] - row["before"]} for row in rows]
+def _metric_rows(results: Results) -> pl.DataFrame:
+    rows = pl.concat(result.tables["tree"].with_columns(run=pl.lit(run)) for run, result in results.items())
+    first = results["A"].tables["tree"].select("metric", before="value")
+    return rows.join(first, on="metric", how="left", maintain_order="left").with_columns(change=pl.col("value") - pl.col("before"))
 
 
 def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:

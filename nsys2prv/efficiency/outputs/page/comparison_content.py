@@ -46,7 +46,7 @@ def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
         "title": title,
         "has_gpus": runs["per"][0] == GPU,
         "per": f"{texts.time_span(runs)}, {texts.time_of_changes(runs)}",
-        "changes": [_changed(run, frames["changes"]) for run in head["runs"][1:]],
+        "changes": [(run, _changed(frames["changes"].filter(run=run["run"]))) for run in head["runs"][1:]],
         "iterations": iterations,
         "usual_iterations": usual_iterations,
         "scaling": _scaling(runs),
@@ -65,23 +65,17 @@ def comparison_first_html(head: Mapping[str, Any], frames: Frames) -> str:
 
 def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
     """What the template `comparison_first.html.j2` shows."""
-    wall_time, wall = frames["wall_time"], _wall_time(head, frames["wall_time"])
+    runs, wall_time = frames["runs"], frames["wall_time"]
     return {
         "sentences": texts.comparison_sentences(frames),
         "runs": head["runs"],
         "gate": gate_order(frames["gate"]),
-        "wall": wall.rows,
-        "wall_legend": wall.legend,
-        "wall_of": texts.wall_time_title(frames["runs"]),
+        "wall": _wall_time(head, wall_time),
+        "wall_of": texts.wall_time_title(runs),
         "not_compared": head["not_compared"],
-        "causes": [
-            {"run": run, "rows": _diverging(wall_time.filter(pl.col("run") == run["run"]), "title")} for run in head["runs"][1:]
-        ],
-        "numbers": [
-            {"title": title.strip()[0].upper() + title.strip()[1:], "values": values}
-            for title, *values in (*texts.size_cells(frames["runs"]), *texts.scaling_cells(frames["runs"]))
-        ],
-        "tree": texts.tree_rows(frames["metrics"], frames["runs"]["run"].to_list()),
+        "causes": [(run, _diverging(wall_time.filter(run=run["run"]), "title")) for run in head["runs"][1:]],
+        "numbers": [*texts.size_cells(runs), *texts.scaling_cells(runs)],
+        "tree": texts.tree_rows(frames["metrics"], runs["run"].to_list()),
     }
 
 
@@ -95,7 +89,7 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> plots.Figure:
     rows = []
     for run in head["runs"]:
         pieces = []
-        for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True):
+        for row in shown.filter(run=run["run"]).iter_rows(named=True):
             title = f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})"
             pieces.append(plots.Piece(row["value_ns"] / longest, colours[row["part"]], title))
         rows.append(plots.BarRow(texts.named(run), tuple(pieces), time(totals.get(run["run"], 0))))
@@ -118,11 +112,11 @@ def _diverging(rows: pl.DataFrame, name: str) -> list[plots.BarRow]:
     return bars
 
 
-def _changed(run: Mapping[str, Any], changes: pl.DataFrame) -> dict[str, Any]:
+def _changed(changes: pl.DataFrame) -> list[tuple[str, list[plots.BarRow]]]:
     """Kernels, copies and calls that changed most in a run, by kind."""
-    of_run = changes.filter(pl.col("run") == run["run"]).rename({"after_ns": "value_ns"})
-    kinds = ((title, _diverging(of_run.filter(pl.col("what") == kind), "name")) for kind, title in _KINDS)
-    return {"run": run, "kinds": [{"title": title, "rows": rows} for title, rows in kinds if rows]}
+    times = changes.rename({"after_ns": "value_ns"})
+    kinds = ((title, _diverging(times.filter(what=kind), "name")) for kind, title in _KINDS)
+    return [(title, rows) for title, rows in kinds if rows]
 
 
 def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.Figure | None, list[dict[str, Any]]]:
