@@ -88,9 +88,8 @@ def closeup_tables(run: MeasuredRun, tables: Frames) -> Filled:
     rows: list[Mapping[str, Any]] = []
     bars: list[pl.DataFrame] = []
     for devices, closeup in (*_of_findings(run, tables["findings"]), *_of_iterations(run, tables)):
-        shown, step = _bars(
-            run, _with_others(list(map(names.index, devices)), len(names)), closeup["begin_ns"], closeup["end_ns"]
-        )
+        drawn = _with_others(list(map(names.index, devices)), len(names))
+        shown, step = _bars(run, drawn, closeup["begin_ns"], closeup["end_ns"])
         if shown.height:
             rows.append({**closeup, "closeup": len(rows) + 1, "operations": shown["count"].sum(), "step_ns": step})
             bars.append(shown.with_columns(closeup=pl.lit(len(rows))))
@@ -109,9 +108,7 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_Closeup]:
     closeups: list[_Closeup] = []
     places = findings.sort("place").select("place", "device", "worst_begin_ns", "worst_end_ns")
     for place, device, begin, end in places.drop_nulls(["worst_begin_ns", "worst_end_ns"]).iter_rows():
-        is_seen = any(
-            closeup["begin_ns"] <= begin and end <= closeup["end_ns"] and closeup["device"] == device for _, closeup in closeups
-        )
+        is_seen = any(seen["begin_ns"] <= begin and end <= seen["end_ns"] and seen["device"] == device for _, seen in closeups)
         if 0 < end - begin <= _LARGEST_SHARE * length and not is_seen and len(closeups) < _MOST_FINDINGS:
             around = max((end - begin) // 2, least_around)
             edges = {"begin_ns": max(begin - around, 0), "end_ns": min(end + around, length)}

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count, islice, product, takewhile
+from itertools import chain, count, islice, product
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, NamedTuple
@@ -97,7 +97,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         ),
         tables_of.MATCHED: () if by.per == PROCESS else _matched(results, compared),
         tables_of.CHANGES: _changes(results, compared, by),
-        tables_of.GATE: judge(options.fail_if, first, later),
+        tables_of.GATE: [judge(condition, first, run) for condition in options.fail_if for run in later],
     }
     head = {
         "format": tables_of.FORMAT,
@@ -169,8 +169,8 @@ def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
     """What remains of the paths of runs without what all begin and end with; a single part where that is enough; empty where
     it does not tell them apart."""
     runs = list(map(_parts, inputs))
-    first = len(_common_start(runs))
-    last = len(_common_start([parts[first:][::-1] for parts in runs]))
+    first = len(os.path.commonprefix(runs))
+    last = len(os.path.commonprefix([parts[first:][::-1] for parts in runs]))
     if any(len(parts) <= first + last for parts in runs):
         # A folder of another: its own name comes first.
         first = max(first - 1, 0)
@@ -188,12 +188,8 @@ def _tell_apart(labels: Sequence[str]) -> bool:
 def _parts(paths: Sequence[str]) -> list[str]:
     """Parts of the path of a run, without wildcards and suffixes; of several, those that all have in common."""
     several = [[part for part in os.path.abspath(path).split(os.sep) if not _WILDCARDS.search(part)] for path in paths]
-    common = _common_start(several)
+    common = os.path.commonprefix(several)
     return [*common[:-1], _SUFFIX.sub("", common[-1])] if common else []
-
-
-def _common_start(several: Sequence[Sequence[str]]) -> list[str]:
-    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*several, strict=False))]
 
 
 def _readable(text: str) -> str:
@@ -325,8 +321,8 @@ def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
 
 def _metric_rows(results: Results) -> pl.DataFrame:
     rows = pl.concat(result.tables["tree"].with_columns(run=pl.lit(run)) for run, result in results.items())
-    first = results["A"].tables["tree"].select("metric", before="value")
-    return rows.join(first, on="metric", how="left", maintain_order="left").with_columns(change=pl.col("value") - pl.col("before"))
+    first = pl.col("value").filter(pl.col("run") == "A").first().over("metric")
+    return rows.with_columns(change=pl.col("value") - first)
 
 
 def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -42,12 +42,8 @@ def check_conditions(conditions: Iterable[str]) -> None:
             raise UsageError(f"--fail-if '{short(condition)}': {why}")
 
 
-def judge(conditions: Iterable[str], first: Run, later: Sequence[Run]) -> list[dict[str, Any]]:
-    """Rows of the table `gate`: each condition (as of `gate_conditions`) of each run but the first."""
-    return [_row(condition, first, run) for condition in conditions for run in later]
-
-
-def _row(condition: str, first: Run, run: Run) -> dict[str, Any]:
+def judge(condition: str, first: Run, run: Run) -> dict[str, Any]:
+    """A row of the table `gate`: a condition, as of `CompareOptions`, of a run."""
     parts = CONDITION.fullmatch(condition)
     # Options have refused all others.
     assert parts is not None

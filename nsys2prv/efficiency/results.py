@@ -80,7 +80,7 @@ class Results:
         self.write(csv_folder=Path(folder))
 
     def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None, **further: Path | None) -> None:
-        """Write several files, which appear together when all are complete: `page_path` and `talp_path` where there are such."""
+        """Write several files, which appear together when all are complete; `further`: `page_path`, `talp_path`."""
         files: dict[Path, str | None] = {} if csv_folder is None else csv_files(csv_folder, self.tables)
         files |= {path: self._further[name](self.head, self.tables) for name, path in further.items() if path is not None}
         if json_path is not None:
@@ -93,7 +93,7 @@ class EfficiencyResult(Results):
     """The efficiency numbers of a run: `result.tree`, `result.devices`, `result.findings`, ...
     docs/reference/efficiency-tables.md describes every table."""
 
-    _further = {"page_path": page.page, "talp_path": lambda head, tables: json_text(as_talp(head, tables))}
+    _further: ClassVar = {"page_path": page.page, "talp_path": lambda head, tables: json_text(as_talp(head, tables))}
 
     def __repr__(self) -> str:
         run = self.tables["run"].row(0, named=True)
@@ -142,7 +142,7 @@ class EfficiencyResult(Results):
 class ComparisonResult(Results):
     """Several runs side by side: `result.runs`, `result.metrics`, `result.matched`, `result.changes`, `result.gate`."""
 
-    _further = {"page_path": page.comparison_page}
+    _further: ClassVar = {"page_path": page.comparison_page}
 
     @property
     def inputs(self) -> list[str]:

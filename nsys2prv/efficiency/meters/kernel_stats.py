@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Floats, Numbers
+from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
@@ -262,19 +262,14 @@ def _modes_of_bars(bars: pl.DataFrame) -> Numbers:
     rises = np.diff(smooth, prepend=-1, append=-1)
     tops = np.flatnonzero((rises[:-1] > 0) & (rises[1:] <= 0))
     valleys = (earlier + int(smooth[earlier:later].argmin()) for earlier, later in itertools.pairwise(tops))
-    edges = [0, *valleys, len(smooth)]
+    edges, before = np.array([0, *valleys, len(smooth)]), np.append(0, heights.cumsum())
     while len(edges) > 2:
-        flat = [_flatness(smooth, heights, *edges[peak : peak + 3]) for peak in range(len(edges) - 2)]
-        if max(flat) <= _DEEPEST_VALLEY:
+        valley, counts, peaks = edges[1:-1], np.diff(before[edges]), np.maximum.reduceat(smooth, edges[:-1])
+        # How flat it is between two peaks: the valley over the lower one, 1 where one of them is too small.
+        is_small = np.minimum(counts[:-1], counts[1:]) < _LEAST_SHARE * heights.sum()
+        depth = np.minimum(smooth[valley - 1], smooth[valley]) / np.minimum(peaks[:-1], peaks[1:])
+        flat = np.where(is_small, 1.0, depth)
+        if flat.max() <= _DEEPEST_VALLEY:
             break
-        del edges[flat.index(max(flat)) + 1]
-    modes: Numbers = np.searchsorted(edges[1:], place, side="right")
-    return modes
-
-
-def _flatness(smooth: Floats, heights: Floats, first: int, valley: int, behind: int) -> float:
-    """How flat the histogram is between two peaks: 1 when one of them is too small, else the valley over the lower peak."""
-    peaks = slice(first, valley), slice(valley, behind)
-    if min(heights[peak].sum() for peak in peaks) < _LEAST_SHARE * heights.sum():
-        return 1.0
-    return float(smooth[max(valley - 1, first) : valley + 1].min() / min(smooth[peak].max() for peak in peaks))
+        edges = np.delete(edges, flat.argmax() + 1)
+    return np.searchsorted(edges[1:], place, side="right")

@@ -104,7 +104,7 @@ def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     # Of several samples of a metric at one time the first counts.
     moments = samples.unique(["device", "start", "metric"], keep="first", maintain_order=True).sort("device", "start")
     executions = Intervals.of(*(kernels[name] for name in ("device", "start", "end")))
-    execution, moment = moments_inside(*(moments[name].to_numpy() for name in ("device", "start")), executions)
+    execution, moment = moments_inside(moments["device"].to_numpy(), moments["start"].to_numpy(), executions)
     inside = moments[moment].select("metric", "value", kernel=kernels["kernel"].gather(execution))
     means = inside.group_by("metric", "kernel").agg(samples=pl.len(), mean=pl.col("value").sum() / pl.len())
     # In one order: sums of means differ in their last digits where they are added up in another.

@@ -200,17 +200,14 @@ def _factor(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-# -- for a terminal ------------------------------------------------------------------------------------------------------
-
-
 def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int, width: int | None) -> str:
     """A summary of a `ComparisonResult`, with so many rows of each table and run.
 
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
     does it, or have less in them."""
     longest = _LONGEST_TEXT if width is None else max(min(_LONGEST_TEXT, width - _INDENT), _INDENT)
-    runs = [", ".join(short(run[name], longest) for name in ("label", "title", "input")) for run in head["runs"]]
-    listed = [f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)]
+    names = ("label", "title", "input")
+    listed = [f"{run['run']}  {', '.join(short(run[name], longest) for name in names)}" for run in head["runs"]]
     lines = wrapped_lines([*comparison_sentences(tables), "", *listed], width)
     if GPU in tables["runs"]["per"]:
         lines.append(f"(NCCL kernels count as {head['nccl']})")
@@ -226,9 +223,6 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int, width
         results = [f"  {row['result']}: {gate_sentence(row)}" for row in gate_order(tables["gate"])]
         lines += ["", "Gate", *wrapped_lines(results, width)]
     return styled_lines(lines, colors=False)
-
-
-# -- in Markdown ---------------------------------------------------------------------------------------------------------
 
 
 def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int) -> str:

@@ -52,9 +52,7 @@ def histograms(frames: Frames) -> list[Figure]:
     """Durations of the kernels that take most time, each with its most important numbers."""
     figures = []
     for kernel in frames["kernel_histograms"]["kernel"].unique(maintain_order=True).head(_MOST_HISTOGRAMS):
-        bars, modes, rows = (
-            frames[name].filter(pl.col("kernel") == kernel) for name in ("kernel_histograms", "kernel_modes", "kernels")
-        )
+        bars, modes, rows = (frames[name].filter(kernel=kernel) for name in ("kernel_histograms", "kernel_modes", "kernels"))
         row = rows.row(0, named=True)
         facts = f"{row['count']:,} executions, {time(row['total_ns'])} ({percent(row['share'])} of kernel time)"
         facts += f", median {time(row['median_ns'])}, p95 {time(row['p95_ns'])}"
@@ -230,9 +228,6 @@ def clocks(frames: Frames) -> Figure:
         look = (colour, 2, host, 1) if is_few else (_BAR, 1, short(host), 0.35)
         plot.line((bins["bin"] + 0.5) / (max(rows["bin"]) + 1), bins["error_ns"], *look)
     return Figure(plot, notes=notes)
-
-
-# -- NCCL -----------------------------------------------------------------------------------------------------------------
 
 
 def bandwidth(frames: Frames) -> Figure | None:

@@ -71,9 +71,6 @@ _NCCL_POLICIES = {
 }
 
 
-# -- the first screen ------------------------------------------------------------------------------------------------------
-
-
 def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True) -> dict[str, Any]:
     """What the template `first_screen.html.j2` shows, from an `EfficiencyResult`; `linked`: whether findings and their places
     are links into the page."""
@@ -123,9 +120,6 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     return plot.html()
 
 
-# -- the page -------------------------------------------------------------------------------------------------------------
-
-
 def page(head: Mapping[str, Any], tables: Frames) -> str:
     """An `EfficiencyResult` as one HTML file, which loads nothing else.
 
@@ -144,7 +138,7 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     for cells in _CELLS:
         packed = _packed(frames, cells)
         ids = ("overview", "clocks", *(key for key, *_ in SECTIONS))
-        of_sections = {key: [table for table in packed.values() if table.section == key] for key in ids}
+        of_sections = {key: [one for one in packed.values() if one.table.page and one.table.page.section == key] for key in ids}
         shown = {**content, "head": head, "tables": of_sections, "sections": SECTIONS}
         html = rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), shown, data, packed)
         if len(html.encode()) < LARGEST:
@@ -167,8 +161,8 @@ def _packed(frames: Frames, cells: int) -> dict[str, PageTable]:
     return packed
 
 
-def definitions() -> tuple[Markup, list[str]]:
-    """DEFINITIONS of docs/ as HTML, and the ids of their headings; links to other pages become plain text."""
+def definitions() -> Markup:
+    """DEFINITIONS of docs/ as HTML, with ids of their headings; links to other pages become plain text."""
     from markdown_it import MarkdownIt
 
     docs = Path(__file__).resolve().parents[4] / "docs"
@@ -179,23 +173,20 @@ def definitions() -> tuple[Markup, list[str]]:
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
     tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL))
-    ids: list[str] = []
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.type == "heading_open" and following is not None:
-            ids.append(f"definition-{re.sub(r'[^a-z0-9]+', '-', following.content.lower()).strip('-')}")
-            token.attrSet("id", ids[-1])
+            token.attrSet("id", f"definition-{re.sub(r'[^a-z0-9]+', '-', following.content.lower()).strip('-')}")
         if token.type in ("heading_open", "heading_close"):
             # Below the heading of the section.
             token.tag = f"h{min(int(token.tag[1:]) + 1, 6)}"
         if token.children:
             token.children = [child for child in token.children if child.type not in ("link_open", "link_close")]
-    return Markup(markdown.renderer.render(tokens, markdown.options, {})), ids
+    return Markup(markdown.renderer.render(tokens, markdown.options, {}))
 
 
 def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
     """Everything that the template shows except tables."""
     over_time = TimeCharts.of(frames)
-    text_of_definitions, ids = definitions()
     closeups, closeup_legend = time_charts.closeup_figures(frames)
     return {
         **first_screen(head, frames),
@@ -225,8 +216,7 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "clocks": charts.clocks(frames),
         "clock_methods": frames["clocks"].group_by("method", maintain_order=True).len().rows(),
         "undecided": undecided(frames["nccl_waits"]),
-        "definitions": text_of_definitions,
-        "defined": ids,
+        "definitions": definitions(),
     }
 
 
@@ -237,10 +227,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
     allowed = dict.fromkeys((wording.time(least), "more" if most is None else wording.time(most)))
     edges = [wording.time(at) for at in (window["offset_ns"], window["offset_ns"] + window["length_ns"])]
-    options = {
-        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        for name, value in head["options"].items()
-    }
+    options = [(name, value if isinstance(value, list | tuple) else [value]) for name, value in head["options"].items()]
     facts = [
         ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
         ("ranks", [f"{len(numbers):,}", wording.ranges(numbers)] if numbers else ["not known"]),
@@ -254,7 +241,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", [*(f"nsys {version}" for version in head.get("recorders", ())), f"nsys2prv {head['nsys2prv']}"]),
         ("NCCL", [_NCCL_POLICIES[head["nccl"]]]),
-        ("options", [f"{name}: {value}" for name, value in options.items()]),
+        ("options", [f"{name}: {', '.join(map(str, values))}" for name, values in options]),
         (head["input_kind"], _some(head["inputs"])),
     ]
     return [(name, values) for name, values in facts if values]
@@ -297,9 +284,6 @@ def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:
         drawn, packed = over_time.heat_map(of_devices, "What each device does over time", height), of_devices.as_json()
         maps.append({"id": "large", "drawn": drawn.html(), "rows": rows, "groups": of_devices.groups, "packed": packed})
     return maps
-
-
-# -- single drawings ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, repr=False)

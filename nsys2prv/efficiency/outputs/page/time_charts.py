@@ -308,8 +308,8 @@ def iteration_links(frames: Frames) -> dict[int, tuple[str, str]]:
 def _closeup_plot(closeup: Mapping[str, Any], bars: pl.DataFrame, title: str) -> Plot:
     """A lane for each device and activity, from a row of `closeups` and its `bars`; the time counts from the start of it."""
     begin, end = closeup["begin_ns"], closeup["end_ns"]
-    devices, present = bars["device"].unique(maintain_order=True).to_list(), set(bars.select("device", "activity").rows())
-    lanes = [(device, activity) for device in devices for activity in closeups.ACTIVITIES if (device, activity) in present]
+    lanes = bars.select("device", "activity").unique(maintain_order=True).rows()
+    devices = list(dict.fromkeys(device for device, _ in lanes))
     tops = {lane: place + _GAP * devices.index(lane[0]) for place, lane in enumerate(lanes)}
     height = tops[lanes[-1]] + 1
     middles = [np.mean([top for (of_device, _), top in tops.items() if of_device == device]) for device in devices]
