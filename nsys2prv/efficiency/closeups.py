@@ -96,16 +96,13 @@ def closeup_tables(run: MeasuredRun, tables: Frames) -> Filled:
     return {CLOSEUPS: rows, CLOSEUP_BARS: pl.concat(bars)} if rows else {}
 
 
-_Closeup = tuple[list[str], dict[str, Any]]
-"""Names of devices that are shown, and a row of `closeups`."""
-
-
-def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_Closeup]:
-    """Places of the first findings; of those that show the same only the first."""
+def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[tuple[list[str], dict[str, Any]]]:
+    """Names of devices that are shown, and a row of `closeups`: places of the first findings, of those that show the same only
+    the first."""
     length, operations = run.events.length, run.events.collections[ON_DEVICES.name].rows
     usual_distance = run.window.recorded * len(run.events.rows.devices) / operations
     least_around = min(round(_AROUND * usual_distance), round(_MOST_AROUND * length))
-    closeups: list[_Closeup] = []
+    closeups: list[tuple[list[str], dict[str, Any]]] = []
     places = findings.sort("place").select("place", "device", "worst_begin_ns", "worst_end_ns")
     for place, device, begin, end in places.drop_nulls(["worst_begin_ns", "worst_end_ns"]).iter_rows():
         is_seen = any(seen["begin_ns"] <= begin and end <= seen["end_ns"] and seen["device"] == device for _, seen in closeups)
@@ -117,8 +114,8 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_Closeup]:
     return closeups
 
 
-def _of_iterations(run: MeasuredRun, tables: Frames) -> list[_Closeup]:
-    """The slowest iteration, and one of median length; where there is no other, only the latter.
+def _of_iterations(run: MeasuredRun, tables: Frames) -> list[tuple[list[str], dict[str, Any]]]:
+    """The same of the slowest iteration, and one of median length; where there is no other, only the latter.
 
     They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one."""
     warm_up = tables["iterations"].filter(pl.col("kind") == WARM_UP)["iteration"]

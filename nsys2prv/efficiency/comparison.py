@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count, islice, product
+from itertools import chain, count, islice, product, takewhile
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, NamedTuple
@@ -169,8 +169,8 @@ def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:
     """What remains of the paths of runs without what all begin and end with; a single part where that is enough; empty where
     it does not tell them apart."""
     runs = list(map(_parts, inputs))
-    first = len(os.path.commonprefix(runs))
-    last = len(os.path.commonprefix([parts[first:][::-1] for parts in runs]))
+    first = len(_common_start(runs))
+    last = len(_common_start([parts[first:][::-1] for parts in runs]))
     if any(len(parts) <= first + last for parts in runs):
         # A folder of another: its own name comes first.
         first = max(first - 1, 0)
@@ -188,8 +188,12 @@ def _tell_apart(labels: Sequence[str]) -> bool:
 def _parts(paths: Sequence[str]) -> list[str]:
     """Parts of the path of a run, without wildcards and suffixes; of several, those that all have in common."""
     several = [[part for part in os.path.abspath(path).split(os.sep) if not _WILDCARDS.search(part)] for path in paths]
-    common = os.path.commonprefix(several)
+    common = _common_start(several)
     return [*common[:-1], _SUFFIX.sub("", common[-1])] if common else []
+
+
+def _common_start(several: Sequence[Sequence[str]]) -> list[str]:
+    return [parts[0] for parts in takewhile(lambda parts: len(set(parts)) == 1, zip(*several, strict=False))]
 
 
 def _readable(text: str) -> str:

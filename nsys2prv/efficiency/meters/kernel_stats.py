@@ -167,7 +167,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
 
 def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `kernels` but `modes`, and _NAME; those that take most time first."""
-    duration = pl.col("duration")
+    duration, mean = pl.col("duration"), pl.col("mean_ns")
     by_name = durations.group_by(_NAME).agg(
         pl.col("family").drop_nulls().first(),
         count=pl.len(),
@@ -179,15 +179,9 @@ def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame)
         max_ns=duration.max(),
         deviation_ns=duration.std(ddof=0),
     )
-    slowest = (
-        by_device.sort("mean_ns", "device", descending=[True, False])
-        .group_by(_NAME, maintain_order=True)
-        .agg(
-            slowest=pl.col("device").first(),
-            avg_max=pl.when(pl.col("mean_ns").max() > 0).then(pl.col("mean_ns").mean() / pl.col("mean_ns").max()),
-            devices=pl.len(),
-        )
-        .filter(pl.col("devices") > 1)
+    on_several = by_device.filter(pl.len().over(_NAME) > 1).sort("mean_ns", "device", descending=[True, False])
+    slowest = on_several.group_by(_NAME, maintain_order=True).agg(
+        slowest=pl.col("device").first(), avg_max=pl.when(mean.max() > 0).then(mean.mean() / mean.max())
     )
     by_name = with_names(by_name.join(slowest, on=_NAME, how="left"), run.events)
     by_name = by_name.sort("total_ns", "kernel", descending=[True, False])

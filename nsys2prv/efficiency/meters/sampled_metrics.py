@@ -81,8 +81,7 @@ def sampled_metrics(run: MeasuredRun) -> Measurement:
     if samples.is_empty():
         return Measurement()
     edges, value = bin_edges(run), pl.col("value")
-    place = np.searchsorted(edges, samples["start"].to_numpy(), side="right") - 1
-    bins = pl.Series("bin", np.minimum(place, len(edges) - 2))
+    bins = pl.Series("bin", np.searchsorted(edges[1:-1], samples["start"].to_numpy(), side="right"))
     in_bins = samples.group_by("metric", "device", bins).agg(
         samples=pl.len(), mean=value.sum() / pl.len(), minimum=value.min(), maximum=value.max()
     )

@@ -21,6 +21,7 @@ from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
 
 _LONGEST_TEXT, _INDENT = 200, 4
 _LONGEST_HEADING = 24
+PLURALS = {GPU: "GPUs", PROCESS: "processes"}
 _LEAST_CHANGE = 0.0005
 """Least change of a length that is one in words."""
 _LEAST_SHARE = 0.001
@@ -86,18 +87,13 @@ def comparison_sentences(tables: Frames, name: Callable[[Mapping[str, Any]], str
         than = f"{percent(abs(change))} {'more' if change > 0 else 'less'} than" if abs(change) >= _LEAST_CHANGE else "as"
         sentence = f"{name(run)} takes {time(run[column])}{per}, {than} {name(first)} ({time(first[column])})"
         if run["size"] != first["size"] and run["scaling_efficiency"] is not None:
-            sentence += f", on {run['size']:,} instead of {first['size']:,} {plural(run['per'])}"
+            sentence += f", on {run['size']:,} instead of {first['size']:,} {PLURALS[run['per']]}"
             sentence += f": {run['scaling']} scaling efficiency {percent(run['scaling_efficiency'])}"
         differences = tables["wall_time"].filter(run=run["run"]).sort(pl.col("difference_ns").abs(), descending=True)
         if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
             sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
         sentences.append(sentence)
     return sentences
-
-
-def plural(per: str) -> str:
-    """GPUs or processes."""
-    return "processes" if per == PROCESS else "GPUs"
 
 
 def time_of_changes(runs: pl.DataFrame) -> str:
@@ -174,7 +170,7 @@ def scaling_cells(runs: pl.DataFrame) -> list[list[str]]:
         }
     elif is_scaled:
         rows |= {
-            "scaling_efficiency": f"strong scaling efficiency (speedup / {plural(size)})",
+            "scaling_efficiency": f"strong scaling efficiency (speedup / {PLURALS[size]})",
             "scalability": "  scalability of useful time",
             "global_efficiency": "  global efficiency",
         }

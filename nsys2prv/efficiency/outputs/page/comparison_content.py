@@ -119,7 +119,7 @@ def _changed(changes: pl.DataFrame) -> list[tuple[str, list[plots.BarRow]]]:
     return [(title, rows) for title, rows in kinds if rows]
 
 
-def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.Figure | None, list[dict[str, Any]]]:
+def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.Figure | None, list[tuple[Any, ...]]]:
     """A line for each run, and numbers of its usual iterations."""
     if lengths.is_empty():
         return None, []
@@ -132,8 +132,7 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.F
         plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, labels[run])
         usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
-            median, p95, longest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
-            numbers.append({"run": labels[run], "count": usual.len(), "median": median, "p95": p95, "longest": longest})
+            numbers.append((labels[run], usual.len(), *(usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))))
     return plots.Figure(plot), numbers
 
 
@@ -155,14 +154,14 @@ def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, pl.Series]) -> plo
     sizes, per = runs["size"], runs["per"][0]
     ticks = tuple((float(size), f"{size:,}") for size in sizes.unique(maintain_order=True))
     most = max((value for values in lines.values() for value in values.drop_nulls()), default=1.0)
-    x = plots.PlotAxis(sizes[0], sizes[-1], texts.plural(per), is_log=True, named=ticks)
+    x = plots.PlotAxis(sizes[0], sizes[-1], texts.PLURALS[per], is_log=True, named=ticks)
     y = plots.PlotAxis(0, most * 1.05, "speedup" if title == "Speedup" else "")
-    plot = plots.Plot(f"{title} over the number of {texts.plural(per)}", x, y, 220)
+    plot = plots.Plot(f"{title} over the number of {texts.PLURALS[per]}", x, y, 220)
     for (name, values), line in zip(lines.items(), cycle(plots.LINES), strict=False):
         colour = plots.GREY if name == "ideal" else line
         plot.line(sizes, values, colour, 1 if name == "ideal" else 2, name)
         shown = pl.DataFrame({"at": sizes, "value": values}).drop_nulls().head(0 if name == "ideal" else sizes.len())
-        titles = [f"{at:,} {per if at == 1 else texts.plural(per)}: {name} {value:.3f}" for at, value in shown.iter_rows()]
+        titles = [f"{at:,} {per if at == 1 else texts.PLURALS[per]}: {name} {value:.3f}" for at, value in shown.iter_rows()]
         if titles:
             plot.points(shown["at"], shown["value"], colour, titles)
     return plots.Figure(plot, title=title)

@@ -15,7 +15,6 @@ import polars as pl
 from markupsafe import Markup
 
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.gate import worded
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts, time_charts
@@ -78,9 +77,7 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
     colours = colours_of_parts((part.name, part.group) for part in first.bar)
     checks, over_time = frames["finding_checks"], TimeCharts.of(frames)
     findings = frames["findings"].sort("place")
-    numbers: dict[int, list[tuple[str, str]]] = {place: [] for place in findings["place"]}
-    for place, name, value, unit in frames["finding_numbers"].select("place", "number", "value", "unit").iter_rows():
-        numbers.setdefault(place, []).append((name, "-" if value is None else worded(value, unit or "")))
+    numbers = frames["finding_numbers"].select("place", "number", "value", "unit")
     return {
         "verdict": first,
         "pieces": [
@@ -89,7 +86,7 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
         ],
         "activities": present(ACTIVITIES, frames["device_bins"]),
         "findings": findings.to_dicts(),
-        "numbers": numbers,
+        "numbers": numbers.rows_by_key("place"),
         "checks": checks.height,
         "not_decidable": checks.filter(pl.col("result") == "not decidable").height,
         "small_map": over_time and small_map(over_time, small_activity(frames), findings, linked=linked),
@@ -319,14 +316,12 @@ _DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
     "memory": ("GPU memory in use", _over_time(TimeCharts.memory)),
     "bandwidth": ("NCCL bus bandwidth over message size", charts.bandwidth),
 }
-NAMES = tuple(_DRAWINGS)
-"""Names of all drawings."""
 
 
 def drawing(name: str, frames: Frames) -> Drawing:
     """A drawing of a run, by its name; a UsageError where there is none of it, or nothing to draw in it."""
     if name not in _DRAWINGS:
-        raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, NAMES)}")
+        raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, _DRAWINGS)}")
     title, figure_of = _DRAWINGS[name]
     figure = figure_of(frames)
     if figure is None:
