@@ -58,8 +58,7 @@ def times_in_windows(times: Elapsed, windows: pl.DataFrame) -> pl.DataFrame:
 
 def in_parts(times: Elapsed, groups: int, begin: npt.ArrayLike, end: npt.ArrayLike) -> pl.DataFrame:
     """Times of all groups in parts of the run, as `times_in_windows`: a slot for each part."""
-    parts = pl.DataFrame({"begin": begin, "end": end}, schema={"begin": pl.Int64, "end": pl.Int64})
-    slots = parts.select(pl.int_range(pl.len()).alias("slot"), "begin", "end")
+    slots = pl.DataFrame({"begin": begin, "end": end}, schema={"begin": pl.Int64, "end": pl.Int64}).with_row_index("slot")
     return times_in_windows(times, slots.join(pl.DataFrame({"group": np.arange(groups)}), how="cross"))
 
 

@@ -200,15 +200,12 @@ class TaskClocks:
         # Nothing is known of tasks of no report. Numbers of known clocks and groups are not negative.
         errors = [task.clock or ClockError(-1 - place, group=-1 - place) for place, task in enumerate(tasks)]
         self._errors = {error.clock: error for error in errors}
-        self._of_task = pl.DataFrame(
-            {
-                REPORT: [-1 - place if task.report is None else task.report for place, task in enumerate(tasks)],
-                CLOCK: [error.clock for error in errors],
-                GROUP: [error.group for error in errors],
-                OF_REPORT: [error.of_report for error in errors],
-            },
-            schema={REPORT: pl.Int64, CLOCK: pl.Int64, GROUP: pl.Int64, OF_REPORT: pl.Float64},
-        )
+        of_tasks = [
+            (-1 - place if task.report is None else task.report, error.clock, error.group, error.of_report)
+            for place, (task, error) in enumerate(zip(tasks, errors, strict=True))
+        ]
+        schema = {REPORT: pl.Int64, CLOCK: pl.Int64, GROUP: pl.Int64, OF_REPORT: pl.Float64}
+        self._of_task = pl.DataFrame(of_tasks, schema=schema, orient="row")
 
     def with_margins(self, events: pl.DataFrame, time: str) -> pl.DataFrame:
         """Events with the clocks of their tasks.

@@ -25,8 +25,6 @@ from nsys2prv.vocabulary.wording import did_you_mean
 
 _MOST_BYTES = 512 << 20
 """Size of a JSON that is read."""
-TextOf = Callable[[Mapping[str, Any], Frames], str]
-"""What makes the text of a file from a head and tables."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,8 +41,8 @@ class Results:
 
     head: Mapping[str, Any]
     tables: Frames
-    _further: ClassVar[Mapping[str, TextOf]] = {}
-    """Files beside JSON and CSV, as `write` calls their paths."""
+    _further: ClassVar[Mapping[str, Callable[[Mapping[str, Any], Frames], str]]] = {}
+    """Files beside JSON and CSV, as `write` calls their paths, with what makes their texts."""
 
     def __getattr__(self, name: str) -> pl.DataFrame:
         tables: Frames = self.__dict__.get("tables", {})

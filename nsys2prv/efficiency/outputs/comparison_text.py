@@ -58,12 +58,11 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
         columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
         yield Section(f"Wall time by cause, {wall_time_title(runs)}", columns, cells, least=1 + len(names))
     for run in names[1:]:
-        changes = tables["changes"].filter(pl.col("run") == run).head(rows)
-        cells = [
-            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), signed_time(row["difference_ns"])]
-            for row in changes.iter_rows(named=True)
-        ]
-        if cells:
+        changes = tables["changes"].filter(run=run).select("what", "name", "before_ns", "after_ns", "difference_ns").head(rows)
+        if cells := [
+            [what, short(name), *map(time, times), signed_time(difference)]
+            for what, name, *times, difference in changes.iter_rows()
+        ]:
             title = f"What changed most in {run}, {time_of_changes(runs)}"
             yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
     for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):

@@ -8,9 +8,8 @@ import base64
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 from markupsafe import Markup
@@ -96,8 +95,7 @@ def json_in_html(content: Any) -> Markup:
     return Markup(text)
 
 
-@dataclass(frozen=True)
-class PageTable:
+class PageTable(NamedTuple):
     """One table of the page: its declaration, how many rows are in the page and how many there are, and what `page.js` reads.
 
     That is `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`, its `form` ("text",

@@ -313,8 +313,7 @@ def _closeup_plot(closeup: Mapping[str, Any], bars: pl.DataFrame, title: str) ->
     tops = {lane: place + _GAP * devices.index(lane[0]) for place, lane in enumerate(lanes)}
     height = tops[lanes[-1]] + 1
     middles = [np.mean([top for (of_device, _), top in tops.items() if of_device == device]) for device in devices]
-    names = (short(device, _LONGEST_LABEL) for device in devices)
-    named = tuple((height - 0.5 - middle, name) for middle, name in zip(middles, names, strict=True))
+    named = tuple((height - 0.5 - middle, short(name, _LONGEST_LABEL)) for middle, name in zip(middles, devices, strict=True))
     axis = plots.time_axis(0, end - begin, "time from there")
     plot = Plot(f"Close-up: {title}", axis, PlotAxis(0, height, named=named), round(_LANE_HEIGHT * height))
     place = max(closeup["place_begin_ns"], begin) - begin, min(closeup["place_end_ns"], end) - begin
