@@ -200,9 +200,6 @@ def _readable(text: str) -> str:
     return short(as_utf8(text), LONGEST_LABEL)
 
 
-# -- the runs -------------------------------------------------------------------------------------------------------------
-
-
 _COLUMNS = {
     GPU: ("devices", "useful_ns", "device_parallel_efficiency"),
     PROCESS: ("processes", "host_useful_ns", "host_parallel_efficiency"),
@@ -318,9 +315,6 @@ def _scaling(kind: ScalingKind, total: pl.Expr, per_device: pl.Expr) -> pl.Expr:
 
 def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
     return pl.when(denominator != 0).then(numerator / denominator)
-
-
-# -- what is compared -----------------------------------------------------------------------------------------------------
 
 
 def _metric_rows(results: Results) -> pl.DataFrame:

@@ -88,9 +88,6 @@ def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
     return iterations.filter((count - usual).abs() <= _DIFFERENT * usual)
 
 
-# -- NVTX ranges ------------------------------------------------------------------------------------
-
-
 def _by_ranges(
     run: MeasuredRun, operations: pl.DataFrame, groups: pl.Series, requested: str | None
 ) -> tuple[pl.DataFrame, str] | None:
@@ -189,9 +186,6 @@ def _bounded_by_launches(operations: pl.DataFrame, launched: pl.DataFrame) -> pl
     end = pl.coalesce(pl.col("begin").shift(-1).over("group"), "end")
     bounded = ordered.join(ends, on="group", how="left", maintain_order="left").with_columns(end=end, is_cut=False)
     return bounded.select(*_SCHEMA)
-
-
-# -- period -----------------------------------------------------------------------------------------
 
 
 class _Period(NamedTuple):
@@ -371,9 +365,6 @@ def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: i
     is_cut = bool(len(before) and np.mean(before == key[: edges[0] + operations][-len(before) :]) >= _NEARLY_ALL)
     times = {"number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
     return pl.DataFrame({"group": group, **times, "is_cut": is_cut}, schema=_SCHEMA)
-
-
-# -- numbers ----------------------------------------------------------------------------------------
 
 
 def _numbered(operations: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:

@@ -45,9 +45,6 @@ _BUSY_METRICS = (
 )
 
 
-# -- kernels --------------------------------------------------------------------------------------------------------------
-
-
 def histograms(frames: Frames) -> list[Figure]:
     """Durations of the kernels that take most time, each with its most important numbers."""
     figures = []
@@ -126,9 +123,6 @@ def unit_activity(frames: Frames) -> list[tuple[str, list[BarRow]]]:
             piece = Piece(weighted / 100, colour, f"{family}: {title} {share} ({samples})")
             rows.setdefault(family, []).append(BarRow(title, (piece,), share, samples))
     return [(family, rows[family]) for family in frames["families"]["family"].head(_MOST_BELOW) if family in rows]
-
-
-# -- iterations, devices, clocks ------------------------------------------------------------------------------------------
 
 
 def outliers(values: Sequence[float]) -> list[int]:
@@ -254,9 +248,6 @@ def bandwidth(frames: Frames) -> Figure | None:
         plot.points(of_operation["size_bytes"], of_operation["bus_bandwidth"], colour, titles)
         plot.colours[operation] = colour
     return Figure(plot)
-
-
-# -- sums as rows of bars -------------------------------------------------------------------------------------------------
 
 
 def _simple_row(name: str, share: float, widest: float, number: str, note: str = "", below: tuple[BarRow, ...] = ()) -> BarRow:

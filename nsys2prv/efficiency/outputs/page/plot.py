@@ -256,8 +256,7 @@ class Figure:
         return {**self.colours, **(self.plot.colours if self.plot else {})}
 
 
-# -- colours --------------------------------------------------------------------------------------------------------------
-# Like things have like colours, which differ for any kind of sight, dark and light.
+# Colours: like things have like colours, which differ for any kind of sight, dark and light.
 
 ACTIVITIES: tuple[tuple[str, str, str], ...] = (
     ("kernels_ns", "kernels", "#2f74d0"),

@@ -236,8 +236,6 @@ def mark(plot: Plot, places: Iterable[tuple[int, str, int, int]]) -> None:
         )
 
 
-# -- close-ups ------------------------------------------------------------------------------------------------------------
-
 _OF_ACTIVITY = {name: colour for name, (_, _, colour) in zip(closeups.ACTIVITIES, plots.ACTIVITIES, strict=True)}
 _OF_FAMILIES = tuple(colour for colour in plots.LINES if colour not in {colour for _, _, colour in plots.ACTIVITIES[1:]})
 """Colours of families of kernels; other activities have one each."""
