@@ -39,11 +39,11 @@ CEILINGS = {
     "run": (2_278, 9),
     "trace": (971, 6),
     "paraver": (3_804, 17),
-    "efficiency": (17_170, 69),
+    "efficiency": (17_009, 69),
     "demo": (1_737, 9),
     "cli": (758, 5),
     "api": (341, 2),
-    "../tests": (32_053, 173),
+    "../tests": (31_931, 173),
 }
 
 # The places where one of `trace`, `paraver` and `efficiency` may know another.

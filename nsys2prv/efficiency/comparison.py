@@ -319,8 +319,9 @@ def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
 
 def _metric_rows(results: Results) -> pl.DataFrame:
     rows = pl.concat(result.tables["tree"].with_columns(run=pl.lit(run)) for run, result in results.items())
-    first = pl.col("value").filter(pl.col("run") == "A").first().over("metric")
-    return rows.with_columns(change=pl.col("value") - first)
+    first = results["A"].tables["run"].select(rows["metric"].unique().to_list()).row(0, named=True)
+    before = pl.col("metric").replace_strict(first, return_dtype=pl.Float64)
+    return rows.with_columns(change=pl.col("value") - before)
 
 
 def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:

@@ -51,9 +51,7 @@ def judge(condition: str, first: Run, run: Run) -> dict[str, Any]:
     value, base = _interval(metric, run, first), _interval(metric, first, first) if parts["first"] else (1.0, 1.0, 1.0)
     bound = None if base is None else [number * factor if factor else 0.0 for number in base]
     # A length of which nothing is known is null.
-    numbers = (
-        number if math.isfinite(number) else None for of_three in (value, bound) for number in of_three or [math.inf] * 3
-    )
+    numbers = (number if math.isfinite(number) else None for three in (value, bound) for number in three or [math.inf] * 3)
     columns = zip(("value", "least", "most", "bound", "least_bound", "most_bound"), numbers, strict=True)
     row = {"condition": condition, "run": name, "metric": metric, "unit": _UNITS[metric], **dict(columns)}
     if value is None or base is None or bound is None:

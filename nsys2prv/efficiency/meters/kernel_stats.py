@@ -266,4 +266,5 @@ def _modes_of_bars(bars: pl.DataFrame) -> Numbers:
         if flat.max() <= _DEEPEST_VALLEY:
             break
         edges = np.delete(edges, flat.argmax() + 1)
-    return np.searchsorted(edges[1:], place, side="right")
+    modes: Numbers = np.searchsorted(edges[1:], place, side="right")
+    return modes

@@ -160,7 +160,6 @@ OVERLAP_SUMMARY = Table(
         spare=("deviation", "minimum")),
 )  # fmt: skip
 
-
 BINS = Table(
     "bins",
     "Efficiency over time",
@@ -187,7 +186,6 @@ DEVICE_BINS = Table(
         Column.ns("idle_ns", "nothing ran"),
     ),
 )
-
 
 WINDOWS = Table(
     "windows",

@@ -59,10 +59,8 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
         yield Section(f"Wall time by cause, {wall_time_title(runs)}", columns, cells, least=1 + len(names))
     for run in names[1:]:
         changes = tables["changes"].filter(run=run).select("what", "name", "before_ns", "after_ns", "difference_ns").head(rows)
-        if cells := [
-            [what, short(name), *map(time, times), signed_time(difference)]
-            for what, name, *times, difference in changes.iter_rows()
-        ]:
+        cells = [[what, short(name), *map(time, times), signed_time(by)] for what, name, *times, by in changes.iter_rows()]
+        if cells:
             title = f"What changed most in {run}, {time_of_changes(runs)}"
             yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
     for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts, time_charts
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, Figure, Piece, colours_of_parts, present
-from nsys2prv.efficiency.outputs.page.template import PageTable, notebook_html, pack, rendered_page
+from nsys2prv.efficiency.outputs.page.template import FOLDER, PageTable, notebook_html, pack, rendered_page
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import NCCL_POLICY, Frames
@@ -163,10 +163,7 @@ def definitions() -> Markup:
     from markdown_it import MarkdownIt
 
     docs = Path(__file__).resolve().parents[4] / "docs"
-    sources = (
-        next(path for path in (Path(__file__).with_name(Path(page).name), docs / page) if path.is_file())
-        for page in DEFINITIONS
-    )
+    sources = (next(path for path in (FOLDER / Path(page).name, docs / page) if path.is_file()) for page in DEFINITIONS)
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
     tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL))
