@@ -100,14 +100,15 @@ def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     kernels = run.events.rows.located(run.operations.filter(pl.col("number").is_in(KERNEL_TYPES)))
     times = kernels.group_by(_KERNEL).agg(time_ns=(pl.col("end") - pl.col("start")).sum()).with_row_index("kernel")
     kernels = kernels.join(times, on=_KERNEL, how="left", maintain_order="left")
-    # Of several samples of a metric at one time the first counts.
-    moments = samples.unique(["device", "start", "metric"], keep="first", maintain_order=True).sort("device", "start")
-    executions = Intervals.of(*(kernels[name] for name in ("device", "start", "end")))
-    execution, moment = moments_inside(moments["device"].to_numpy(), moments["start"].to_numpy(), executions)
-    inside = moments[moment].select("metric", "value", kernel=kernels["kernel"].gather(execution))
-    means = inside.group_by("metric", "kernel").agg(samples=pl.len(), mean=pl.col("value").sum() / pl.len())
+    executions, means = Intervals.of(*(kernels[name] for name in ("device", "start", "end"))), []
+    for of_metric in samples.partition_by("metric"):
+        # Of several samples of a metric at one time the first counts.
+        moments = of_metric.unique(["device", "start"], keep="first", maintain_order=True).sort("device", "start")
+        execution, moment = moments_inside(moments["device"].to_numpy(), moments["start"].to_numpy(), executions)
+        inside = moments[moment].select("metric", "value", kernel=kernels["kernel"].gather(execution))
+        means.append(inside.group_by("metric", "kernel").agg(samples=pl.len(), mean=pl.col("value").sum() / pl.len()))
     # In one order: sums of means differ in their last digits where they are added up in another.
-    return means.join(times, on="kernel").sort("metric", *_KERNEL)
+    return pl.concat(means).join(times, on="kernel").sort("metric", *_KERNEL)
 
 
 def _with_names(run: MeasuredRun, frame: pl.DataFrame) -> pl.DataFrame:
