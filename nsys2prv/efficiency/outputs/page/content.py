@@ -303,7 +303,7 @@ def _over_time(draw: Callable[[TimeCharts], list[Figure]]) -> Callable[[Frames],
     return lambda frames: next(iter(draw(charts_of_run) if (charts_of_run := TimeCharts.of(frames)) else ()), None)
 
 
-_DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
+DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
     "activity": ("What devices do over time", _over_time(lambda over_time: [over_time.activity()])),
     "efficiencies": ("Efficiencies over time", _over_time(lambda over_time: [over_time.efficiencies()])),
     "wall_time": ("What the time of the devices went to", charts.wall_time),
@@ -317,9 +317,9 @@ _DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
 
 def drawing(name: str, frames: Frames) -> Drawing:
     """A drawing of a run, by its name; a UsageError where there is none of it, or nothing to draw in it."""
-    if name not in _DRAWINGS:
-        raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, _DRAWINGS)}")
-    title, figure_of = _DRAWINGS[name]
+    if name not in DRAWINGS:
+        raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, DRAWINGS)}")
+    title, figure_of = DRAWINGS[name]
     figure = figure_of(frames)
     if figure is None:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
