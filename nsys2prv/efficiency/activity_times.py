@@ -38,34 +38,37 @@ def useful_time(policy: NcclPolicy) -> pl.Expr:
     return running((KERNEL, NCCL)) if policy == NcclPolicy.USEFUL else IN_KERNELS
 
 
-def times_in_windows(times: Elapsed, windows: pl.DataFrame) -> pl.DataFrame:
+def times_in_windows(times: Elapsed, windows: pl.DataFrame, lives: pl.DataFrame | None = None) -> pl.DataFrame:
     """Times by key in windows, summed by slot and group.
 
     Parameters
     ----------
     windows
         Columns `slot` (a bin, a region, an iteration), `group` (a device, a thread), `begin` and `end` (ns), Int64.
+    lives
+        From when to when each group is there (`since`, `until`, ns): only that counts; None: always.
 
     Returns
     -------
-    Columns `slot`, `group`, `window` (ns in all windows), and `key0`, `key1`, ... (ns), sorted by slot and group.
+    Columns `slot`, `group`, `elapsed` (ns in all windows), `window` (of that the group is there), and `key0`, `key1`, ... (ns),
+    sorted by slot and group.
     """
+    length = pl.col("end") - pl.col("begin")
+    windows = windows.with_columns(elapsed=length)
+    if lives is not None:
+        windows = windows.with_columns(pl.col("begin", "end").clip(*(pl.lit(edge).gather("group") for edge in lives)))
     by_key = times.in_windows(*(windows[name].to_numpy() for name in ("group", "begin", "end")))
-    columns = {f"key{key}": pl.Series(length) for key, length in enumerate(by_key)}
-    lengths = windows.select("slot", "group", window=pl.col("end") - pl.col("begin"), **columns)
+    columns = {f"key{key}": pl.Series(of_key) for key, of_key in enumerate(by_key)}
+    lengths = windows.select("slot", "group", "elapsed", window=length, **columns)
     return lengths.group_by("slot", "group").sum().sort("slot", "group")
 
 
-def in_parts(times: Elapsed, groups: int, begin: npt.ArrayLike, end: npt.ArrayLike) -> pl.DataFrame:
-    """Times of all groups in parts of the run, as `times_in_windows`: a slot for each part."""
-    slots = pl.DataFrame({"begin": begin, "end": end}, schema={"begin": pl.Int64, "end": pl.Int64}).with_row_index("slot")
-    return times_in_windows(times, slots.join(pl.DataFrame({"group": np.arange(groups)}), how="cross"))
-
-
 def times_in_parts(run: MeasuredRun, begin: npt.ArrayLike, end: npt.ArrayLike) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Those of all devices, and of all calling threads."""
-    of_devices = in_parts(run.device_times, len(run.events.rows.devices), begin, end)
-    return of_devices, in_parts(run.thread_times, len(run.callers), begin, end)
+    """Times of all devices, and of all calling threads, in parts of the run, as `times_in_windows`: a slot for each part."""
+    slots = pl.DataFrame({"begin": begin, "end": end}, schema={"begin": pl.Int64, "end": pl.Int64}).with_row_index("slot")
+    groups = len(run.events.rows.devices), len(run.callers)
+    on_devices, on_threads = (slots.join(pl.DataFrame({"group": np.arange(count)}), how="cross") for count in groups)
+    return times_in_windows(run.device_times, on_devices), times_in_windows(run.thread_times, on_threads, run.lives)
 
 
 def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -78,7 +81,7 @@ def times_in_ranges(run: MeasuredRun, ranges: pl.DataFrame) -> tuple[pl.DataFram
     on_devices, on_threads = (of_tasks.join(groups, on="task") for groups in (devices_of_tasks(rows), threads))
     return (
         times_in_windows(run.device_times, merged_windows(on_devices, len(rows.devices))),
-        times_in_windows(run.thread_times, merged_windows(on_threads, len(callers))),
+        times_in_windows(run.thread_times, merged_windows(on_threads, len(callers)), run.lives),
     )
 
 
@@ -118,7 +121,7 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
     )
     task = pl.Series("task", run.events.rows.task[run.callers[of_threads["group"].to_numpy()]])
     of_tasks = of_threads.group_by("slot", task).agg(
-        window.max(),
+        pl.col("elapsed").max(),
         threads=pl.len(),
         host_useful_ns=(window - IN_CUDA - IN_MPI).sum(),
         host_waiting_ns=pl.sum_horizontal(f"key{activity}" for activity in WAITING_ACTIVITIES).sum(),
@@ -128,14 +131,14 @@ def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) 
     )
     # Of a process the thread counts that is in MPI longest: helper threads don't lower it.
     hosts = of_tasks.group_by("slot").agg(
-        window.max(),
+        pl.col("elapsed").max(),
         pl.col("threads", "host_useful_ns", "host_waiting_ns", "cuda_ns", "mpi_ns").sum(),
         processes=pl.len(),
         mean_mpi_ns=pl.col("longest_mpi").sum() / pl.len(),
         min_mpi_ns=pl.col("longest_mpi").min(),
     )
     times = devices.join(hosts, on="slot", how="full", coalesce=True).sort("slot")
-    times = times.with_columns(pl.coalesce("elapsed_ns", "window")).fill_null(0).with_columns(
+    times = times.with_columns(pl.coalesce("elapsed_ns", "elapsed")).fill_null(0).with_columns(
         pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name),
         host_waiting_ns=pl.col("host_waiting_ns") if run.is_scheduled.all() else pl.lit(None, pl.Int64),
         ideal_network_ns=pl.lit(None, pl.Int64),

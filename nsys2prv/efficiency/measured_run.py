@@ -122,6 +122,7 @@ class MeasuredRun:
         events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin)
         run = MeasuredRun(events, self.options)
         run._recorded, run.window, run.callers = self, window, self.callers
+        run.lives = self.lives.with_columns(pl.all() - begin)
         return run
 
     # -- events -------------------------------------------------------------------------------------
@@ -264,6 +265,20 @@ class MeasuredRun:
         on_cpu = on_cpu.filter(pl.col("time") >= _LEAST_ON_CPU * pl.col("time").max())
         active = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"], on_cpu["row"]]).unique().to_numpy()
         return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & is_of_program), active)
+
+    @cached_property
+    def lives(self) -> pl.DataFrame:
+        """From when to when (`since`, `until`, ns) each of `callers` is there: where none calls CUDA or MPI, from its first to
+        its last time on a CPU (if recorded), and the first thread of a process as long as any other; else always."""
+        has_calls = bool(self.events.rows.devices) or self.calls["number"].is_in(run_events.HOST_CALLS).any()
+        off_cpu, length = self.frame(OFF_CPU_TIMES).filter(not has_calls), self.events.length
+        since, until = pl.col("end").filter(pl.col("start") <= 0).max(), pl.col("start").filter(pl.col("end") >= length).min()
+        edges = off_cpu.group_by(pl.col("row").cast(pl.Int64)).agg(since=since, until=until)
+        threads = self.events.rows.located(pl.DataFrame({"row": self.callers}))
+        threads = threads.join(edges, on="row", how="left", maintain_order="left")
+        since, until = pl.col("since").fill_null(0), pl.col("until").fill_null(length)
+        is_first = since == since.min().over("task")
+        return threads.select(since, pl.when(is_first).then(until.max().over("task")).otherwise(until).alias("until"))
 
     @cached_property
     def seen_since(self) -> Numbers:

@@ -46,7 +46,7 @@ class BarPart(NamedTuple):
     """A part of the wall time: its name for programs (`compute`, `late_rank`, `other`, ...) and its title for people.
 
     Its `group` is `compute`, `other`, or one of `absent_tables`: like parts have like colours. `value` is its time, ns, as a
-    mean over devices (of a run without a GPU: over host threads), and `share` the same, of the wall time, 0 to 1."""
+    mean over devices (without GPUs: over host threads while they are there), and `share` the same, of the wall time, 0 to 1."""
 
     name: str
     title: str
@@ -189,6 +189,9 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
         of_os = sum(part.share for part in bar if part.name == "os")
         return f"neither work of GPUs nor MPI was recorded; OS calls take {percent(of_os)} of {length} of {threads}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no work of GPUs was recorded; {threads}"
+    alive = sum(run[name] for name in ("host_useful_ns", "cuda_ns", "mpi_ns")) / max(run["threads"], 1)
+    if not run["devices"] and alive < run["elapsed_ns"]:
+        length = f"the time in which they are there, {time(alive)} on average, in {length}"
     # NCCL kernels that count as useful work are part of what was computed, and no loss.
     is_useful = head["nccl"] == NcclPolicy.USEFUL and run["devices"] > 0
     useful = run["device_parallel_efficiency"] if is_useful else bar[0].share

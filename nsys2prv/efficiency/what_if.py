@@ -307,12 +307,12 @@ def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:
 def _lengths(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay) -> Numbers:
     """Lengths of parts of the run in a replay, ns: from when all is done that was measured until a part begins to when all is
     done that was until it ends. The first part is the window."""
-    moments, is_counted = built.graph.moments, built.counted_rows[built.graph.moments.row]
+    graph, is_counted = built.graph, built.counted_rows[built.graph.row]
     times = np.concatenate([parts["begin_ns"], parts["end_ns"]])
-    before = np.searchsorted(moments.time, times, side="right") - 1
+    before = np.searchsorted(graph.time, times, side="right") - 1
     # The last place is for what is before all moments.
     replayed_until, measured_until = (
-        np.append(np.maximum.accumulate(np.where(is_counted, time, 0)), 0)[before] for time in (replayed.time, moments.time)
+        np.append(np.maximum.accumulate(np.where(is_counted, time, 0)), 0)[before] for time in (replayed.time, graph.time)
     )
     begin, end = np.split(times + replayed_until - measured_until, 2)
     return np.append(path.path_end(built, replayed)[1], (end - begin)[1:])

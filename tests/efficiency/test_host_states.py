@@ -137,13 +137,16 @@ def test_without_gpus_hosts_compute_or_are_off_their_cpus(tmp_path: Path) -> Non
     # A helper of the driver without a name, and what nsys does for itself on the thread of the program.
     report.on_cpu(100 * MS, 101 * MS, tid=3_000)
     report.profiler("CUDA profiling initialization", 200 * MS, 350 * MS)
+    # A thread that is there for 200 ms.
+    report.on_cpu(600 * MS, 700 * MS, tid=4_000).on_cpu(750 * MS, 800 * MS, tid=4_000)
     found = measured(tmp_path, report)
 
-    assert bar_of(found) == {"compute": 200, "profiler": 150, "waiting": 500, "os": 150}
-    assert found.tables["run"]["host_waiting_ns"].to_list() == [800 * MS]
-    sentence = verdict(found.head, found.tables).sentence
-    assert sentence.startswith("no work of GPUs was recorded; 1 host thread computed 20.0 % of 1.000 s (the whole run)")
-    assert sentence.endswith("largest part of the rest: off the CPU, 50.0 %")
+    assert bar_of(found) == {"compute": 175, "profiler": 75, "waiting": 275, "os": 75}
+    assert found.tables["run"].select("host_waiting_ns", "elapsed_ns").row(0) == (850 * MS, 1_000 * MS)
+    assert verdict(found.head, found.tables).sentence == (
+        "no work of GPUs was recorded; 2 host threads computed 29.2 % of the time in which they are there, 600.000 ms on "
+        "average, in 1.000 s (the whole run); largest part of the rest: off the CPU, 45.8 %"
+    )
 
 
 def test_nccl_kernels_that_are_useful_are_in_the_first_sentence(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
 
 # -- kernels that are slower beside NCCL kernels --------------------------------------------------
 
-_WORK = ["value", "former"]
+_WORK = ["value", "former", "following", "blocks", "threads"]
 _LENGTH, _IS_BESIDE = pl.col("length"), pl.col("is_beside")
 
 
@@ -167,14 +167,14 @@ _LENGTH, _IS_BESIDE = pl.col("length"), pl.col("is_beside")
 class NcclContention(Measurement):
     """Kernels whose durations beside NCCL kernels are clearly above those alone.
 
-    The same kernel after the same kernel of its stream most likely does the same work, so that its durations, alone and beside
-    NCCL kernels, can be compared.
+    A kernel with the same blocks and threads between the same kernels of its stream most likely does the same work, so that its
+    durations, alone and beside NCCL kernels, can be compared.
 
     Attributes
     ----------
     slowed
-        Such work, what loses most first: `value` of the kernel and of the `former` one, `executions`, how many are `beside`
-        NCCL kernels, `beside_mean`, `alone_mean`, and `lost` (ns).
+        Such work, what loses most first: `value` of the kernel, of the `former` and the `following` one, `blocks` and `threads`
+        of the kernel, `executions`, how many are `beside` NCCL kernels, `beside_mean`, `alone_mean`, and `lost` (ns).
     losses
         On each device what executions beside NCCL kernels take longer than the mean alone.
     """
@@ -205,18 +205,19 @@ def nccl_contention(run: MeasuredRun) -> NcclContention:
     costs = slowed.filter(_IS_BESIDE).group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length)).agg(
         count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + _LENGTH).max()
     )  # fmt: skip
-    by_work = by_work.sort("lost", *_WORK, descending=[True, False, False])
+    by_work = by_work.sort("lost", *_WORK, descending=[True, *[False] * len(_WORK)])
     return NcclContention(by_work, Losses.of(run, costs))
 
 
 def _executions(run: MeasuredRun) -> pl.DataFrame:
-    """Kernels beside which no other compute kernel runs: `device`, `start`, `length`, `value`, `former` (that of the kernel
-    before it on its row; 0: none), and whether it starts beside an NCCL kernel (`is_beside`)."""
+    """Kernels beside which no other compute kernel runs: `device`, `start`, `length`, _WORK (of the kernels before and after it
+    on its row the values; 0: none), and whether it starts beside an NCCL kernel (`is_beside`)."""
     has_nccl = event_types.NCCL_KERNEL in run.events.types
     # Operations are in the order of time: so are those of a row.
     kernels = run.operations.filter(pl.col("number").is_in(KERNEL_TYPES if has_nccl else ())).with_columns(
         device=pl.lit(pl.Series(run.events.rows.device, dtype=pl.Int32)).gather("row"),
         former=pl.col("value").shift(1, fill_value=0).over("row"),
+        following=pl.col("value").shift(-1, fill_value=0).over("row"),
     )
     kernels = kernels.filter((pl.col("number") == event_types.KERNEL) & (pl.col("device") >= 0))
     place = run.on_devices.place(kernels["device"].to_numpy().astype(np.int64), kernels["start"].to_numpy())
@@ -417,7 +418,7 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """The late rank, and those that make it late, take as long as the typical member of their collectives."""
-        if len(built.graph.moments) > _MOST_MOMENTS:
+        if len(built.graph.time) > _MOST_MOMENTS:
             return None
         tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
         return changes.no_late_ranks(built, [], tasks=tasks)

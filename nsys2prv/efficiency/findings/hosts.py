@@ -21,10 +21,12 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
-from nsys2prv.efficiency.window import mpi_phases
+from nsys2prv.efficiency.window import SHUT_DOWN_CALLS, START_UP_CALLS, mpi_phases
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, short, time
+
+_IN_MPI = pl.col("mpi_ns")
 
 
 class HostBound(GapRule, kind="host-bound", of_host=True):
@@ -60,14 +62,14 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") - pl.col("asleep_ns") >= HostBound.host_part.value * pl.col("length")),
-        cost=pl.col("length") - pl.col("allocation_ns") - pl.col("mpi_ns"),
-        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting"), "computing": pl.col("computing_ns")},
+        cost=pl.col("length") - pl.col("allocation_ns") - _IN_MPI,
+        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting"), "computing": pl.col("computing_ns"), "mpi": _IN_MPI},
     )
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        parts = {"sleeps or waits": losses.total("waiting"), "computes": losses.total("computing")}
-        shares = {does: part / losses.cost for does, part in parts.items() if part >= 0.01 * losses.cost}
-        return {"does": "".join(f", and {does} for {percent(share)} of the time" for does, share in shares.items())}
+        parts = {"sleeps or waits": losses.total("waiting") / losses.cost, "computes": losses.total("computing") / losses.cost}
+        does = "".join(f", and {does} for {percent(part)} of the time" for does, part in parts.items() if part >= 0.01)
+        return {"does": does, "without": f" without {time(mpi)} in MPI calls" if (mpi := losses.total("mpi")) else ""}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Batches are there at once, also where another thread loads them."""
@@ -101,8 +103,13 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
     )
     least = Threshold.least_share(0.05, "less is the normal price of communication")
     worst = "occurrence"
+    is_most = mpi_part.value * pl.col("length") <= _IN_MPI
     gap_cause = GapCause(
-        pl.col("is_late") & (pl.col("mpi_ns") >= mpi_part.value * pl.col("length")), sums={"in_mpi": pl.col("mpi_ns")}
+        pl.col("is_late") & (is_most | ((_IN_MPI > 0) & DataLoading.gap_cause.matches)),
+        cost=pl.when(is_most).then(pl.col("length") - pl.col("allocation_ns")).otherwise(_IN_MPI),
+        sums={"in_mpi": _IN_MPI},
+        is_exclusive=False,
+        dominates=is_most,
     )
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
@@ -121,7 +128,7 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
         return replace(finding, text=finding.text + late, follows=kind)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        calls = evidence.tables["mpi_calls"]
+        calls = evidence.tables["mpi_calls"].filter(~pl.col("call").str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))
         return {"most": short(calls["call"][0]) if calls.height else "MPI"}
 
 

@@ -38,6 +38,7 @@ _MOST_LONG = 5
 """Most gaps on each device that are named as few."""
 _DOMINANT = 0.5
 """Part of a gap, or of all time, from which on something dominates it."""
+_OF_GAPS = ["cause", "device"]
 _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
@@ -56,18 +57,28 @@ def _at_edge(gaps: pl.DataFrame) -> tuple[list[Number], str]:
     return [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()], doing
 
 
+def _explained(evidence: Evidence, *but: str) -> pl.DataFrame:
+    """Cause and device of gaps that findings have, but those of some kinds."""
+    findings = ((place, evidence.finding(kind)) for place, kind in enumerate(evidence.gaps.causes) if kind not in but)
+    explained = [(place, device) for place, finding in findings if finding for device in finding.losses.indices]
+    return pl.DataFrame(explained, schema=dict.fromkeys(_OF_GAPS, pl.Int64), orient="row")
+
+
 class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     least = Threshold.least_share(0.1, "less is spread over many small causes")
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
         """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
-        findings = ((place, evidence.finding(kind)) for place, kind in enumerate(evidence.gaps.causes))
-        explained = [(place, device) for place, finding in findings if finding for device in finding.losses.indices]
-        keys = pl.DataFrame(explained, schema={"cause": pl.Int64, "device": pl.Int64}, orient="row")
-        return evidence.gaps.after_start.join(keys, on=["cause", "device"], how="anti")
+        return evidence.gaps.after_start.join(_explained(evidence), on=_OF_GAPS, how="anti")
 
     def losses(self, evidence: Evidence) -> Losses:
         return Losses.of(evidence.run, self.unexplained(evidence), CAUSE_COLUMNS, worst="occurrence")
+
+    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
+        """Waits of hosts do not count where they have a finding."""
+        idle, waits = super().costly(losses, evidence), evidence.finding(WaitingHosts.kind)
+        is_more = pl.col("cost") - sum_of_states(WAITING) >= self.least.value * pl.col("active")
+        return idle.where(is_more) if idle and waits else idle
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         worst = losses.longest
@@ -206,14 +217,14 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
     states = WAITING
     gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
 
-    def costly(self, losses: Losses, evidence: Evidence) -> Losses:
-        """None where another finding has most of these waits in its gaps: they are known by what they wait for."""
-        waits = sum_of_states(WAITING).sum().alias("waits")
-        for cause, waited in evidence.gaps.after_start.group_by("cause").agg(waits).iter_rows():
-            kind = list(evidence.gaps.causes)[cause] if cause >= 0 else self.kind
-            if kind != self.kind and waited >= _DOMINANT * losses.cost and evidence.finding(kind):
-                return Losses()
-        return super().costly(losses, evidence)
+    def pieces(self, evidence: Evidence) -> pl.DataFrame:
+        """Without the gaps of other findings that are mostly such waits: they are known by what they wait for."""
+        is_mostly = (sum_of_states(WAITING).sum() >= _DOMINANT * pl.col("cost").sum()).over(_OF_GAPS)
+        waiting = evidence.gaps.after_start.filter(is_mostly).join(_explained(evidence, self.kind), on=_OF_GAPS, how="semi")
+        gaps = evidence.gaps.of(waiting["device"].to_list()).join(waiting, on=_OF_GAPS, how="semi").sort("begin")
+        pieces = super().pieces(evidence).sort("begin")
+        until = pieces.join_asof(gaps, on="begin", by="device", suffix="_of_gap", check_sortedness=False)["end_of_gap"]
+        return pieces.filter(until.fill_null(0) <= pieces["begin"])
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         pieces = self.pieces(evidence).with_columns(length=pl.col("end") - pl.col("begin")).sort("length", descending=True)

@@ -486,6 +486,7 @@ class GapRule(FindingRule, texts="gap-rule"):
         return evidence.gaps.of(finding.losses.indices, self.kind) if self.of_host else None
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
-        """Without the gaps of the devices of the finding. The graph does not know those that no launch ends."""
+        """Without the gaps of the devices of the finding. The graph knows none that no launch ends, and no parts."""
         gaps = evidence.gaps.of(finding.losses.indices, self.kind)
-        return self.removed(built, gaps) if self.gap_cause.needs_launch else None
+        is_known = self.gap_cause.needs_launch and gaps.height == finding.losses.total("count")
+        return self.removed(built, gaps) if is_known else None

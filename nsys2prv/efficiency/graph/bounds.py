@@ -67,19 +67,20 @@ class OpenWaits:
     wait: Numbers
     is_held: Mask
 
-    def variant(self, edges: Edges, weight: Numbers, limit: int = FOLLOWS) -> tuple[Numbers, Integers]:
-        """The variant of a replay without these waits (`limit` is FOLLOWS), or in which those that are held end when they did
+    def variant(self, edges: Edges, weight: Numbers, limit: Integers, how: int = FOLLOWS) -> Numbers:
+        """The variant of a replay without these waits (`how` is FOLLOWS), or in which those that are held end when they did
         (HELD); where changes leave them as they were."""
         first, behind = edges.graph.first[list(edges.moments)].tolist()
         here = np.arange(*np.searchsorted(self.number, [first, behind]))
         place = self.number[here] - first
-        here = here[(weight[place] == edges.weight[place]) & (self.is_held[here] | (limit == FOLLOWS))]
-        place = self.number[here] - first
-        changed, limits = as_changed(edges, weight.copy())
-        limits[edges.target[place] - edges.moments[0]] = limit
-        if limit == FOLLOWS:
-            changed[place] -= np.minimum(self.wait[here], weight[place])
-        return changed, limits
+        stays = (weight[place] == edges.weight[place]) & (self.is_held[here] | (how == FOLLOWS))
+        here, place = here[stays], place[stays]
+        limit[edges.target[place]] = how
+        if how != FOLLOWS:
+            return weight
+        shorter: Numbers = weight.copy()
+        shorter[place] -= np.minimum(self.wait[here], weight[place])
+        return shorter
 
 
 def open_waits(built: BuiltGraph) -> OpenWaits:
@@ -145,21 +146,21 @@ class UncertainRun:
             return ReplayBounds(replayed, bound, bound, unknown or self._reasons)
         ends = np.union1d(built.open_ends, built.backward)
 
-        def shortest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-            shorter, limits = self._waits.variant(edges, weight)
+        def shortest(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
+            shorter = self._waits.variant(edges, weight, limit)
             # What may have waited for ranks that are not known, or for what can't be before it.
             is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
             no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
-            return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64), limits
+            return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64)
 
-        def longest(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
-            (longer, limits), (low, high) = self._waits.variant(edges, weight, HELD if has_producers else FREE), edges.moments
-            limits[ends[slice(*np.searchsorted(ends, [low, high]))] - low] = HELD
+        def longest(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
+            longer = self._waits.variant(edges, weight, limit, HELD if has_producers else FREE)
+            limit[ends] = HELD
             if self._moves is not None:
                 is_shorter = (edges.kind == EdgeKind.DEVICE_WORK) & (weight < edges.weight)
                 moving = self._moves.inside(built.context.events.rows.device[edges.row], edges.begin, edges.end, is_shorter)
-                longer += np.minimum(moving, np.maximum(edges.weight - weight, 0))
-            return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64), limits
+                longer = longer + np.minimum(moving, np.maximum(edges.weight - weight, 0))
+            return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64)
 
         replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
         if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Elapsed, Floats, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
@@ -88,16 +89,16 @@ def no_launch_cost(built: BuiltGraph) -> Step:
 
 def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
     """Times in which hosts of some tasks (None: of all) load data take so many times as long."""
-    loading, task = built.loading, built.context.events.rows.task
-    is_of_tasks = np.isin(task[loading["row"].to_numpy()], task if tasks is None else tasks)
-    spans = Spans(loading.rename({"row": "group"}).filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
+    task, loads = built.context.events.rows.task, times_of_loading(built.context).rename({"row": "group"})
+    is_of_tasks = np.isin(task[loads["group"].to_numpy()], task if tasks is None else tasks)
+    spans = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
-        loads = spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin
+        is_loading = of_thread & (spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin)
         # Without loading nothing wakes who waits for it.
         wakes = spans.hold_ends_of(edges, edges.kind == EdgeKind.WAKE_UP)
-        return np.where(wakes & (times < 1), REMOVED, _scaled(weight, of_thread & loads, times))
+        return np.where(wakes & (times < 1), REMOVED, _scaled(weight, is_loading, times))
 
     return step
 
@@ -124,7 +125,7 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         # A call that hands over the data of a copy takes the time of the copy.
-        label = np.where(edges.kind == EdgeKind.STAGING, edges.graph.moments.label[edges.source], edges.label)
+        label = np.where(edges.kind == EdgeKind.STAGING, edges.graph.label[edges.source], edges.label)
         return _scaled(weight, np.isin(edges.kind, (*_WORK, EdgeKind.STAGING)), factors[label])
 
     return step
@@ -282,27 +283,28 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
         return np.where(weight == REMOVED, REMOVED, np.maximum(weight - less[edges.number], 0))
 
     for _ in range(_MOST_PASSES):
-        reductions = _reductions(built, replay(built.graph, [*former, step, alone]), arrivals, tasks)
-        less[reductions["edge"].to_numpy()] += reductions["less"].to_numpy()
-        if int(reductions["less"].sum()) <= _LEAST_LESS * built.context.events.length:
+        before = int(less.sum())
+        _reduce(less, built, replay(built.graph, [*former, step, alone]), arrivals, tasks)
+        if int(less.sum()) - before <= _LEAST_LESS * built.context.events.length:
             break
     return step
 
 
 def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     """Members of collectives that wait for all others: `moment` (start of the member), `hub` (that of the last one), `task`."""
-    moments, arrival = built.graph.moments, built.graph.of_kind(EdgeKind.ARRIVAL)
+    graph, arrival = built.graph, built.graph.of_kind(EdgeKind.ARRIVAL)
     hubs = np.unique(arrival.target)
     moment, hub = np.append(arrival.source, hubs), np.append(arrival.target, hubs)
     # Who receives waits for what is sent, which is no matter of being late.
-    receives = built.labels.by_name(is_point_to_point(pl.col("name")))[moments.label[moment]]
-    waits = np.isin(moment, built.graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
-    members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[moments.row[moment]]}
+    receives = built.labels.by_name(is_point_to_point(pl.col("name")))[graph.label[moment]]
+    waits = np.isin(moment, graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
+    members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[graph.row[moment]]}
     return pl.DataFrame(members).filter(pl.Series(waits))
 
 
-def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> pl.DataFrame:
-    """Edges that take less time: columns `edge`, `less` (ns). In the replay `alone` no member waits."""
+def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> None:
+    """Add to what edges take `less`, ns, by what late ranks arrive later than typical ones in the replay `alone`, in which no
+    member waits."""
     timed = arrivals.with_columns(time=pl.Series(alone.time[arrivals["moment"].to_numpy()])).sort("task", "time", "moment")
     timed = timed.with_columns(since=pl.col("time").shift(fill_value=0).over("task"))
     length = pl.col("time") - pl.col("since")
@@ -310,30 +312,29 @@ def _reductions(built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks:
     late = timed.with_columns(excess=length - typical).filter(pl.col("excess") > 0)
     if tasks is not None:
         late = late.filter(pl.col("task").is_in(list(tasks)))
-    ways = _ways(built, alone, late)
-    # What took the time of each way, without what belongs to other ranks, is shorter by one share of it.
-    ways = ways.filter(pl.Series(~np.isin(built.graph.kind[ways["edge"].to_numpy()], (*TRANSFERS, EdgeKind.ARRIVAL))))
-    excess = pl.lit(late["excess"]).gather(pl.col("way"))
-    share = pl.min_horizontal(excess / pl.col("length").sum().over("way"), 1.0)
-    less = ways.with_columns(less=(pl.col("length") * share).floor().cast(pl.Int64))
-    return less.group_by("edge").agg(pl.col("less").sum()).filter(pl.col("less") > 0)
+    graph, of_late = built.graph, (late[name].to_numpy() for name in ("moment", "since", "task", "excess"))
+    # What belongs to other ranks takes no less.
+    counts = ~np.isin(graph.kind, (*TRANSFERS, EdgeKind.ARRIVAL))
+    task = built.context.events.rows.task[graph.row]
+    run_loop(_shorten_ways, (*of_late, graph.source, task, counts, alone.time, alone.edge), (less,))
 
 
-def _ways(built: BuiltGraph, alone: Replay, late: pl.DataFrame) -> pl.DataFrame:
-    """What determined when each late rank arrived, back to its former arrival: `way` (place in `late`), `edge`, `length` (ns of
-    the way that the edge takes)."""
-    graph, task_of_row = built.graph, built.context.events.rows.task
-    since, task, moment = (late[name].to_numpy() for name in ("since", "task", "moment"))
-    way = np.arange(late.height)
-    parts = [pl.DataFrame(schema={"way": pl.Int64, "edge": pl.Int64, "length": pl.Int64})]
-    # A round for each edge of the longest way; all ways at once.
-    while len(way):
-        edge = alone.edge[moment]
-        way, moment, edge = way[edge >= 0], moment[edge >= 0], edge[edge >= 0]
-        source = graph.source[edge]
-        begin = alone.time[source]
-        length = alone.time[moment] - np.maximum(begin, since[way])
-        parts.append(pl.DataFrame({"way": way, "edge": edge.astype(np.int64), "length": length}))
-        goes_on = (begin > since[way]) & (task_of_row[graph.moments.row[source]] == task[way])
-        way, moment = way[goes_on], source[goes_on]
-    return pl.concat(parts)
+def _shorten_ways(
+    moment: Any, since: Any, task: Any, excess: Any, source: Any, task_of: Any, counts: Any, time: Any, edge: Any, less: Any
+) -> None:
+    """What determined when late ranks arrived, back to their former arrival, takes less, all by one share."""
+    for way in range(len(moment)):
+        total = 0
+        # First what the edges take together, then what each takes less.
+        for is_second in range(2):
+            target, goes_on = moment[way], True
+            while goes_on and edge[target] >= 0:
+                place = edge[target]
+                begin = time[source[place]]
+                length = time[target] - max(begin, since[way])
+                if counts[place] and is_second:
+                    less[place] += int(length * min(excess[way] / max(total, 1), 1.0))
+                elif counts[place]:
+                    total += length
+                target = source[place]
+                goes_on = begin > since[way] and task_of[target] == task[way]

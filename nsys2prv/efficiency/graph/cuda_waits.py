@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -104,22 +105,12 @@ class LogicalStreams:
         return joined.with_columns(stream="number")
 
 
-def with_last(
-    rows: pl.DataFrame,
-    on: str,
-    events: pl.DataFrame,
-    key: str,
-    by: str | list[str],
-    *,
-    exact: bool = True,
-    forward: bool = False,
-) -> pl.DataFrame:
-    """Rows in the order of a time (`on`), each with the last event of its group (`by`) whose time (`key`) is not later (or not
-    at the same time: `exact`); or with the first one that is not earlier (`forward`)."""
+def with_last(rows: pl.DataFrame, on: str, events: pl.DataFrame, key: str, by: str | list[str], **how: Any) -> pl.DataFrame:
+    """Rows in the order of a time (`on`), each with the last event of its group (`by`) whose time (`key`) is not later; `how`
+    else is said in the words of `join_asof`."""
     return rows_in_order(rows, on).join_asof(
-        rows_in_order(events, key), left_on=on, right_on=key, by=by, allow_exact_matches=exact, coalesce=False,
-        strategy="forward" if forward else "backward", check_sortedness=False,
-    )  # fmt: skip
+        rows_in_order(events, key), left_on=on, right_on=key, by=by, coalesce=False, check_sortedness=False, **how
+    )
 
 
 def named_values(run: MeasuredRun, number: int) -> pl.DataFrame:
@@ -138,7 +129,7 @@ def event_edges(run: MeasuredRun) -> EventEdges:
     if RECORDS.name not in run.events.collections:
         return EventEdges(_inferred(run, streams, of_streams, operations), nothing)
     records = _records(run, streams, operations)
-    next_on = with_last(of_streams.drop("row", "until"), "call", operations, "issued", "stream", forward=True)
+    next_on = with_last(of_streams.drop("row", "until"), "call", operations, "issued", "stream", strategy="forward")
     followed = next_on.drop_nulls("row").select("wait", "stream", "row", "start", "end")
     on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "stream", "row", start="call", end="until")
     awaited = _awaited(_bound(waits, records), records)
@@ -186,7 +177,7 @@ def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame
         call=pl.col("start") - pl.col("since_call").fill_null(0),
     )
     last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
-    return with_last(records, "call", last, "last_issued", "stream", exact=False).sort("record")
+    return with_last(records, "call", last, "last_issued", "stream", allow_exact_matches=False).sort("record")
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
@@ -200,24 +191,22 @@ def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> p
 
 
 def _bound(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Waits with the record that each is for (`record`, `record_stream`); those without one are left out."""
+    """Waits with the `record` that each is for; those without one are left out."""
     numbers = records.drop_nulls("sync").unique(["task", "sync"], keep="last", maintain_order=True)
-    by_number = waits.join(numbers.select("task", "sync", "record", record_stream="stream"), on=["task", "sync"], how="left")
+    by_number = waits.join(numbers.select("task", "sync", "record"), on=["task", "sync"], how="left")
     # A wait is for the latest record that was called before it.
-    called = records.select("task", "event", recorded="call", of_record="sync", latest="record", latest_stream="stream")
+    called = records.select("task", "event", recorded="call", of_record="sync", latest="record")
     bound = with_last(by_number, "call", called, "recorded", ["task", "event"])
     # Two different numbers: the record of the wait is not in the run.
-    is_latest = pl.col("record").is_null() & (pl.col("sync").is_null() | pl.col("of_record").is_null())
-    by_call = (
-        pl.when(is_latest).then(f"latest{end}").otherwise(f"record{end}").alias(f"record{end}") for end in ("", "_stream")
-    )
-    return bound.with_columns(by_call).select(*waits.columns, "record", "record_stream").drop_nulls("record")
+    latest = pl.when(pl.col("sync").is_null() | pl.col("of_record").is_null()).then("latest")
+    return bound.with_columns(record=pl.coalesce("record", latest)).select(*waits.columns, "record").drop_nulls("record")
 
 
 def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     """Last operations before the records that waits are for (wait, awaited_stream, awaited_row, awaited_start, awaited_end),
     and those that the stream had waited for when it recorded with no operation in between."""
-    links = bound.drop_nulls("stream").select("stream", waited="call", next_record="record", source="record_stream")
+    of_streams = bound.drop_nulls("stream").select("stream", waited="call", next_record="record")
+    links = of_streams.join(records.select(next_record="record", source="stream"), on="next_record", maintain_order="left")
     sources = links.select("stream", "source").unique()
     ends = records.select("record", "stream", "call", pl.col(r"^last_.*$"))
     reached = bound.select("wait", "record")
@@ -244,13 +233,13 @@ def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, op
     recorded = with_last(waits.drop("until"), "call", records, "recorded", "row").drop_nulls("recorded").drop("row")
     # Operations, each with its last wait, that started later than their launch and their stream explain.
     in_order = operations.sort("start").with_columns(former=pl.col("end").shift(1).over("stream")).sort("issued", "start")
-    next_on = with_last(recorded, "call", in_order, "issued", "stream", forward=True).drop_nulls("row")
+    next_on = with_last(recorded, "call", in_order, "issued", "stream", strategy="forward").drop_nulls("row")
     last_waits = next_on.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
     held = last_waits.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
     of_tasks = run.events.rows.located(operations).select(pl.col("task").cast(pl.Int64), other="stream").unique()
     candidates = held.join(of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
     last = operations.select(other="stream", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
-    pairs = with_last(candidates, "recorded", last, "launched", "other", exact=False)
+    pairs = with_last(candidates, "recorded", last, "launched", "other", allow_exact_matches=False)
     released = pl.col("start") - pl.col("awaited_end")
     fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))
     only = fitting.unique(["row", "start"], keep="none", maintain_order=True)
@@ -286,7 +275,7 @@ def blocked_calls(run: MeasuredRun) -> BlockedCalls:
     # The last operation that had started when the call ended made place; those from it to the launched one were pending.
     freed = with_last(blocking, "until", started, "free_start", "stream").drop_nulls("place")
     before = started.select("stream", before="place", at="free_start")
-    launched = with_last(freed, "next_start", before, "at", "stream", exact=False)
+    launched = with_last(freed, "next_start", before, "at", "stream", allow_exact_matches=False)
     released = launched.with_columns(usual=usual, pending=pl.col("before").fill_null(NONE) + 1 - pl.col("place")).filter(
         pl.col("pending") >= FEWEST_PENDING,
         pl.col("free_start") > pl.col("begin"),

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
-from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, CallWait, GraphLabels, GraphParts, class_code, columns_of
+from nsys2prv.efficiency.graph.moments import CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
@@ -81,104 +81,84 @@ the last one that called, or the root: null for itself, where it need not wait f
 
 def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     """Calls that wait for devices; `by_events` are recorded waits of threads for events (`EventEdges.on_hosts`)."""
-    points, edges = parts.points, parts.edges
-    calls = np.flatnonzero(parts.labels.waits[points.label[points.devices :]] != CallWait.NOTHING) + points.devices
-    label, (begin, until) = points.label[calls], points.times(calls)
-    kinds = parts.labels.waits[label]
-    awaited = _awaited(parts, calls, kinds, by_events)
-    waited = awaited != NO_MOMENT
-    edges.add(EdgeKind.SYNCHRONIZATION, awaited, points.end[calls], class_code(EdgeKind.SYNCHRONIZATION, label))
+    points, waits = parts.points, parts.labels.waits
+    calls = points.intervals((waits != CallWait.NOTHING)[points.label_of]).with_row_index("place")
+    calls = calls.with_columns(kind=waits[calls["label"].to_numpy()])
+    calls = calls.with_columns(awaited=_awaited(parts, calls, by_events))
+    weight = class_code(EdgeKind.SYNCHRONIZATION, calls["label"])
+    parts.add_waits(EdgeKind.SYNCHRONIZATION, calls["awaited"], calls["end"], weight)
     # Calls that did not wait show what such a call takes by itself; a copy always waits.
-    code, free = class_code(EdgeKind.BLOCKED_CALL, label), ~waited & (kinds != CallWait.COPY)
-    edges.takes(code[free], (until - begin)[free])
-    parts.set_alone(calls[waited], EdgeKind.BLOCKED_CALL, code[waited])
-    _add_staging(parts, calls[~waited & (kinds == CallWait.COPY)])
-
-
-def _add_staging(parts: GraphParts, calls: Numbers) -> None:
-    """Copies from pageable memory: most of the call hands over the data while the copy runs, which ends after the call."""
-    points, length = parts.points, pl.col("until") - pl.col("launched")
-    pairs = _launched_by(parts, calls).sort("operation").unique("call", keep="first")
+    free, is_copy = calls.filter(pl.col("awaited") == NONE), pl.col("kind") == CallWait.COPY
+    parts.edges.take_alone(free.filter(~is_copy))
+    # Copies from pageable memory: most of the call hands over the data while the copy runs, which ends after the call.
+    pairs = _launched_by(parts, free.filter(is_copy)).sort("operation").unique("interval", keep="first")
+    length = pl.col("until") - pl.col("begin")
     staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - pl.col("since") >= _MOSTLY * length)
-    call = staged["call"].to_numpy()
-    parts.edges.add(EdgeKind.STAGING, points.start[staged["operation"].to_numpy()], points.end[call], WHOLE)
-    parts.set_alone(call, EdgeKind.BLOCKED_CALL, 0)
+    copied = points.start[staged["operation"].to_numpy()]
+    parts.add_waits(EdgeKind.STAGING, copied, staged["end"], WHOLE, alone=0)
 
 
-def _launched_by(parts: GraphParts, calls: Numbers) -> pl.DataFrame:
-    """Operations that calls launched: columns `call`, `launched` and `until` (its times), `operation`, and `since` and `ended`
-    (those of the operation, ns)."""
-    points, (launched, until) = parts.points, parts.points.times(calls)
-    by_call = {"call": calls, "row": points.moments.row[points.start[calls]], "launched": launched, "until": until}
-    since, ended = points.times(np.arange(points.devices))
-    operations = parts.launches.with_row_index("operation").with_columns(since=since, ended=ended)
-    return pl.DataFrame(by_call).join(operations, on=["row", "launched"], how="inner")
+def _launched_by(parts: GraphParts, calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls (columns of `RunMoments.intervals`), each with the operations that it launched: `operation`, and its times `since`
+    and `ended`, ns."""
+    points = parts.points
+    since, ended = (points.time[of_intervals[: points.devices]] for of_intervals in (points.start, points.end))
+    launches = parts.launches.rename({"launched": "begin"}).with_row_index("operation")
+    return calls.join(launches.with_columns(since=since, ended=ended), on=["row", "begin"], how="inner")
 
 
-def _awaited(parts: GraphParts, calls: Numbers, kinds: Numbers, by_events: pl.DataFrame) -> Numbers:
-    """The moment at which the operation ended that each call waited for; NO_MOMENT: none."""
-    points, rows = parts.points, parts.run.events.rows
-    time, row = points.moments.time, points.moments.row
-    begin, until = points.times(calls)
-    of_row, streams = row[points.start[calls]], LogicalStreams(rows)
-    waiting = pl.DataFrame({"row": of_row, "begin": begin, "until": until}).with_row_index("place")
-    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM).sort("row", maintain_order=True)
-    stream = _first_inside(waiting, synchronizations.select("row", "start", "stream"), "stream")
-    stream = stream.set(pl.Series(kinds != CallWait.STREAM), None)
-    end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
-    by_record = by_events.select("row", "start", end).filter(pl.col("end") != NO_MOMENT).sort("end")
-
-    def in_time(end: pl.Series) -> pl.Series:
-        """Ends that calls can have waited for."""
-        moment = end.fill_null(NO_MOMENT).to_numpy()
-        return end.set(pl.Series((moment < 0) | (time[moment] <= begin) | (time[moment] > until)), None)
-
+def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) -> Numbers:
+    """The moment at which the operation ended that each call waited for; NONE: none."""
+    points, rows, streams = parts.points, parts.run.events.rows, LogicalStreams(parts.run.events.rows)
+    time, row = points.time, points.row
+    of_row, begin, until, kinds = (calls[name].to_numpy() for name in ("row", "begin", "until", "kind"))
     ends = np.sort(points.end[: points.devices], kind="stable")
 
-    def last_of(ended: Numbers, at: Numbers, group: Integers, until: Numbers) -> pl.Series:
+    def in_time(moment: Numbers) -> Numbers:
+        """Ends that calls can have waited for; NONE in place of others."""
+        return np.where((moment >= 0) & (time[moment] > begin) & (time[moment] <= until), moment, NONE)
+
+    def last_of(ended: Integers, at: Numbers, group: Integers, until: Numbers) -> Numbers:
         """The last of the ends, each in a group at a time, in the group of each call until a time."""
         order = np.lexsort((at, ended))
         place = Moments.of(ended[order], at[order]).place(group, until)
-        return in_time(pl.Series("end", np.append(ends[order], NO_MOMENT)[place]))
+        return in_time(np.append(ends[order], NONE)[place])
 
+    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
+    stream = np.where(kinds == CallWait.STREAM, _first_inside(calls, synchronizations, "stream"), NONE)
+    end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
+    by_record = by_events.select("row", "start", end).filter(pl.col("end") != NONE).sort("end")
+    recorded = np.where(kinds == CallWait.EVENT, in_time(_first_inside(calls, by_record, "end")), NONE)
     # The end of what each call launched last, if it ended before the call did.
-    is_before = (pl.col("ended") > pl.col("launched")) & (pl.col("ended") <= pl.col("until"))
-    ended = _launched_by(parts, calls[kinds == CallWait.COPY]).filter(is_before)
-    copied = np.full(len(calls), NO_MOMENT, dtype=np.int32)
-    np.maximum.at(copied, np.searchsorted(calls, ended["call"]), points.end[ended["operation"].to_numpy()])
+    is_before = (pl.col("ended") > pl.col("begin")) & (pl.col("ended") <= pl.col("until"))
+    ended = _launched_by(parts, calls.filter(pl.col("kind") == CallWait.COPY)).filter(is_before)
+    copied = np.full(len(calls), NONE, dtype=np.int64)
+    np.maximum.at(copied, ended["place"].to_numpy(), points.end[ended["operation"].to_numpy()])
     launching, launched = columns_of(parts.launches[points.interval[ends]], "row", "launched")
-    candidates = pl.DataFrame({"stream": stream, "kind": kinds}).with_columns(
-        copy=copied,
-        of_stream=last_of(streams.of_row[row[ends]], time[ends], stream.fill_null(NONE).to_numpy(), until),
-        recorded=in_time(_first_inside(waiting, by_record, "end").set(pl.Series(kinds != CallWait.EVENT), None)),
-        of_thread=last_of(launching, launched, of_row, begin),
-        of_task=last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until),
-    )
-    kind, is_named = pl.col("kind"), pl.col("stream").is_not_null()
+    of_stream = last_of(streams.of_row[row[ends]], time[ends], stream, until)
     # What the thread launched last, else what ended last in its task, is only what is likely.
-    of_devices = pl.when(kind == CallWait.DEVICE).then("of_task").otherwise(pl.coalesce("recorded", "of_thread", "of_task"))
-    awaited = pl.when(kind == CallWait.COPY).then("copy").when(is_named).then("of_stream").otherwise(of_devices)
-    return candidates.select(awaited.fill_null(NO_MOMENT).cast(pl.Int64)).to_series().to_numpy()
+    of_thread = last_of(launching, launched, of_row, begin)
+    of_task = last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until)
+    likely = np.where(recorded != NONE, recorded, np.where(of_thread != NONE, of_thread, of_task))
+    is_of_kind = [kinds == CallWait.COPY, stream != NONE, kinds == CallWait.DEVICE]
+    return np.select(is_of_kind, [copied, of_stream, of_task], likely)
 
 
-def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> pl.Series:
-    """For each call a column of the first wait on its row that starts in it; null: none does."""
-    joined = with_last(calls, "begin", waits.cast({"row": pl.Int32}), "start", "row", forward=True).sort("place")
-    return joined.select(pl.when(pl.col("start") <= pl.col("until")).then(column).alias(column)).to_series()
+def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> Numbers:
+    """For each call a column of the first wait on its row that starts in it; NONE: none does."""
+    waits = waits.select(pl.col("row").cast(pl.Int32), since="start", inside=column)
+    joined = with_last(calls, "begin", waits, "since", "row", strategy="forward").sort("place")
+    return columns_of(joined.select(pl.when(pl.col("since") <= pl.col("until")).then("inside").alias("inside")), "inside")[0]
 
 
 def wait_for_driver(parts: GraphParts) -> None:
     """Calls of CUDA that could begin their work only when another thread of the process left the driver: some calls that wait
     for a device, such as copies, let nobody else in meanwhile."""
-    points = parts.points
-    calls = np.flatnonzero(parts.labels.is_of(event_types.CUDA_CALL)[points.label[points.devices :]]) + points.devices
-    begin, until = points.times(calls)
-    is_long = until - begin >= _LONG_CALL
-    calls, begin, until = calls[is_long], begin[is_long], until[is_long]
-    row, waits = points.moments.row[points.start[calls]], parts.alone_kind[calls] != NOTHING
-    task = parts.run.events.rows.task[row]
-    long = pl.DataFrame({"call": calls, "row": row, "task": task, "begin": begin, "until": until, "waits": waits})
-    holders = long.filter("waits").select("task", pl.col("call", "row", "begin", "until").name.prefix("former_"))
+    calls = parts.points.intervals(parts.labels.is_of(event_types.CUDA_CALL)[parts.points.label_of])
+    long = calls.filter(pl.col("until") - pl.col("begin") >= _LONG_CALL)
+    waits, task = parts.alone_kind[long["interval"].to_numpy()] != NONE, parts.run.events.rows.task[long["row"].to_numpy()]
+    long = long.with_columns(waits=waits, task=task)
+    holders = long.filter("waits").select("task", pl.col("end", "row", "begin", "until").name.prefix("former_"))
     # Of calls inside of each other the innermost waits.
     has_inner = (pl.col("begin").shift(-1).over("row") < pl.col("until")).fill_null(value=False)
     held = with_last(long.filter(~pl.col("waits") & ~has_inner), "until", holders, "former_until", "task").filter(
@@ -186,50 +166,37 @@ def wait_for_driver(parts: GraphParts) -> None:
         pl.col("former_begin") <= pl.col("begin"),
         pl.col("former_until") > pl.max_horizontal("begin", pl.col("until") - _LONGEST_TURN),
     )
-    call, former = (held[name].to_numpy() for name in ("call", "former_call"))
-    parts.edges.add(EdgeKind.WAKE_UP, points.end[former], points.end[call], WHOLE)
-    parts.set_alone(call, EdgeKind.BLOCKED_CALL, class_code(EdgeKind.BLOCKED_CALL, points.label[call]))
+    parts.add_waits(EdgeKind.WAKE_UP, held["former_end"], held["end"], WHOLE)
     # What they launched could not start sooner, either.
-    launched = _launched_by(parts, call).join(held.select("call", "former_call", "former_until"), on="call")
-    launched = launched.filter(pl.col("since") >= pl.col("former_until"))
-    source, target = points.end[launched["former_call"].to_numpy()], points.start[launched["operation"].to_numpy()]
-    parts.edges.add(EdgeKind.WAKE_UP, source, target, 0)
+    launched = _launched_by(parts, held).filter(pl.col("since") >= pl.col("former_until"))
+    parts.edges.add(EdgeKind.WAKE_UP, launched["former_end"], parts.points.start[launched["operation"].to_numpy()], 0)
 
 
 def wait_for_messages(parts: GraphParts) -> None:
     """Receives wait for sends, and long sends for receives."""
-    messages, points, edges = parts.run.messages, parts.points, parts.edges
+    messages, points = parts.run.messages, parts.points
     sent, received = points.starts(messages, "row", "time"), points.ends(messages, "to_row", "to_time")
     # Messages of like sizes take like times.
     of_size = np.log2(messages["size"].fill_null(0).to_numpy() + 1.0).astype(np.int64)
-    edges.add(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
-    is_complete = (sent != NO_MOMENT) & (received != NO_MOMENT)
-    calls = points.interval[received[is_complete]]
-    code, (begin, until) = class_code(EdgeKind.BLOCKED_CALL, points.label[calls]), points.times(calls)
-    parts.set_alone(calls, EdgeKind.BLOCKED_CALL, code)
+    parts.add_waits(EdgeKind.MESSAGE, sent, received, class_code(EdgeKind.MESSAGE, of_size))
     # A call whose messages were sent long ago shows what it takes alone.
-    ago = begin - messages["time"].to_numpy()[is_complete]
-    receives = pl.DataFrame({"call": calls, "code": code, "length": until - begin, "ago": ago})
-    latest = receives.sort("ago").unique("call", keep="first").filter(pl.col("ago") > _LONG_AGO)
-    edges.takes(latest["code"].to_numpy(), latest["length"].to_numpy())
+    is_complete = (sent != NONE) & (received != NONE)
+    calls, sent_at = points.intervals(points.interval[received[is_complete]]), messages["time"].filter(pl.Series(is_complete))
+    receives = calls.with_columns(ago=pl.col("begin") - sent_at).sort("ago").unique("interval", keep="first")
+    parts.edges.take_alone(receives.filter(pl.col("ago") > _LONG_AGO))
     _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
 
 
 def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
     """A send that lasts until the receive was called waited for it: rendezvous."""
     points = parts.points
-    calls = np.flatnonzero(parts.labels.causes[points.label] == MPI)
-    calls = calls[np.argsort(points.end[calls])]
-    begin, until = points.times(calls)
-    sends = pl.DataFrame({"row": points.moments.row[points.start[calls]], "time": begin, "until": until, "send": calls})
-    sends = sends.unique(["row", "time"], keep="first", maintain_order=True)
+    calls = points.intervals((parts.labels.causes == MPI)[points.label_of]).sort("end")
+    sends = calls.unique(["row", "begin"], keep="first", maintain_order=True).select("row", "until", "end", time="begin")
     long = sent.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
         pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
     )
     posted = points.starts(long, "to_row", "called")
-    send = long["send"].to_numpy()
-    parts.edges.add(EdgeKind.MESSAGE, posted, points.end[send], 0)
-    parts.set_alone(send[posted != NO_MOMENT], EdgeKind.BLOCKED_CALL, 0)
+    parts.add_waits(EdgeKind.MESSAGE, posted, long["end"], 0, alone=0)
 
 
 def wait_for_members(parts: GraphParts) -> None:
@@ -237,9 +204,9 @@ def wait_for_members(parts: GraphParts) -> None:
     members, points, edges = mpi_collectives(parts.run).filter("blocking"), parts.points, parts.edges
     start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
     ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
-    is_alone, is_matched = (ended != NO_MOMENT) & (last_row == NO_MOMENT), (ended != NO_MOMENT) & (hub != NO_MOMENT)
+    is_alone, is_matched = (ended != NONE) & (last_row == NONE), (ended != NONE) & (hub != NONE)
     call = points.interval[ended]
-    transfer = class_code(EdgeKind.TRANSFER, points.label[call])
+    transfer = class_code(EdgeKind.TRANSFER, points.label_of[call])
     parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)
     edges.takes(transfer[is_alone], (end - start)[is_alone])
     parts.set_alone(call[is_matched], EdgeKind.TRANSFER, transfer[is_matched])
@@ -322,9 +289,7 @@ def wait_for_signals(parts: GraphParts) -> None:
     """Waits of threads that other threads ended."""
     pairs = wake_ups(parts.run)
     signal, woken = parts.points.starts(pairs, "signal_row", "signal_start"), parts.points.ends(pairs)
-    parts.edges.add(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP))
-    is_complete = (signal != NO_MOMENT) & (woken != NO_MOMENT)
-    parts.set_alone(parts.points.interval[woken[is_complete]], EdgeKind.BLOCKED_CALL, 0)
+    parts.add_waits(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP), alone=0)
 
 
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:

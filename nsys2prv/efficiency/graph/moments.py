@@ -12,17 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from nsys2prv.efficiency.graph.replay import BLOCK, EdgeKind, Moments, Places, RunGraph, run_loop
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.graph.replay import EdgeKind, Places, RunGraph, run_loop
+from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
-
-NOTHING = -1
-"""Label of a row that does nothing that has a name."""
-NO_MOMENT = -1
 
 
 class CallWait(IntEnum):
@@ -45,13 +41,17 @@ _CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
 
 
+AnyColumn = npt.NDArray[Any] | pl.Series
+
+
 def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
-    """Some columns of a frame as whole numbers; NO_MOMENT where they are null."""
-    return [frame[name].cast(pl.Int64).fill_null(NO_MOMENT).to_numpy() for name in names]
+    """Some columns of a frame as whole numbers; NONE where they are null."""
+    return [frame[name].cast(pl.Int64).fill_null(NONE).to_numpy() for name in names]
 
 
 class GraphLabels:
-    """What rows of the graph do, as small numbers 0, 1, ..., each an event type and a value of the trace; the last is NOTHING.
+    """What rows of the graph do, as small numbers 0, 1, ..., each an event type and a value of the trace; the last is NONE,
+    of a row that does nothing that has a name.
 
     They are those of intervals in `frames`, with columns `number`, `value`, and at least once `family`; those of different
     frames have different event types. `frame` has of each label `number` (event type), `value`, `family` (value of the kernel
@@ -63,7 +63,7 @@ class GraphLabels:
         distinct = [frame.group_by(_KEY.alias("key")).agg(columns) for frame in frames]
         labels = pl.concat(distinct, how="diagonal").sort("key")
         self._key = labels["key"].to_numpy()
-        labels = pl.concat([labels.drop("key"), pl.DataFrame({"number": [NOTHING]})], how="diagonal").fill_null(NOTHING)
+        labels = pl.concat([labels.drop("key"), pl.DataFrame({"number": [NONE]})], how="diagonal").fill_null(NONE)
         self.frame = labels.with_columns(name=events.named(labels["number"], labels["value"]))
         names = self.frame["name"].fill_null("")
         is_call, is_mpi = self.is_of(event_types.CUDA_CALL), self.is_of(*event_types.MPI_TYPES.values())
@@ -71,7 +71,7 @@ class GraphLabels:
             is_call, self.by_name(first_match(pl.col("name"), _WAITS, CallWait.NOTHING)), CallWait.NOTHING
         )
         self.causes: Numbers = np.where(is_call, call_categories(names), np.where(is_mpi, MPI, OS))
-        self.causes[NOTHING] = NO_CALL
+        self.causes[NONE] = NO_CALL
 
     def of(self, intervals: pl.DataFrame) -> Places:
         """Labels of intervals, by their columns `number` and `value`."""
@@ -91,41 +91,48 @@ _KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VA
 
 @dataclass(frozen=True)
 class RunMoments:
-    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first. `moments`
-    are in that order; their labels are what host threads did until then, and on devices those of the intervals. `interval` is
-    that of each moment, `is_end` and `is_host` say which moments are ends, and on host threads; `start`, `end` and `label` are
-    the moments and the label of each interval."""
+    """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first.
 
-    moments: Moments
+    Of each moment, in that order, there are `time`, `row` and `label` (what host threads did until then, and on devices that of
+    the interval); its `interval`, and whether it `is_end`, and `is_host`: on a host thread; and the moment `before` on its row,
+    on streams the last end. Of each interval `start` and `end` are its moments, and `label_of` is its label."""
+
+    time: Numbers
+    row: Places
+    label: Places
     interval: Places
     is_end: Mask
     is_host: Mask
+    before: Places
     start: Places
     end: Places
-    label: Places
+    label_of: Places
     devices: int
 
-    def times(self, intervals: npt.NDArray[Any]) -> tuple[Numbers, Numbers]:
-        """Begin and end of some intervals, ns."""
-        return self.moments.time[self.start[intervals]], self.moments.time[self.end[intervals]]
+    def intervals(self, which: npt.NDArray[Any]) -> pl.DataFrame:
+        """Some intervals, by a mask or their numbers: columns `interval` (number), `row`, `label`, the moments `start` and
+        `end`, and their times `begin` and `until`, ns."""
+        interval = np.flatnonzero(which) if which.dtype == np.bool_ else which
+        start, end = self.start[interval], self.end[interval]
+        moments = {"start": start, "end": end, "begin": self.time[start], "until": self.time[end]}
+        return pl.DataFrame({"interval": interval, "row": self.row[start], "label": self.label_of[interval], **moments})
 
     def starts(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "start", is_end: bool = False) -> Numbers:
-        """Moments at which something starts (or ends) on the rows and at the times of a frame; NO_MOMENT: nothing does, and
+        """Moments at which something starts (or ends) on the rows and at the times of a frame; NONE: nothing does, and
         where these are null."""
         row, time = columns_of(frame, row_column, time_column)
-        times, rows = self.moments.time, self.moments.row
-        matches: Numbers = np.full(len(row), NO_MOMENT, dtype=np.int64)
-        place = np.searchsorted(times, time)
-        pending = np.flatnonzero(place < len(times))
+        matches: Numbers = np.full(len(row), NONE, dtype=np.int64)
+        place = np.searchsorted(self.time, time)
+        pending = np.flatnonzero(place < len(self.time))
         # Few moments have the same time: each round goes one further.
         while len(pending):
             here = place[pending]
-            same_time = times[here] == time[pending]
-            fits = same_time & (rows[here] == row[pending]) & (self.is_end[here] == is_end)
+            same_time = self.time[here] == time[pending]
+            fits = same_time & (self.row[here] == row[pending]) & (self.is_end[here] == is_end)
             matches[pending[fits]] = here[fits]
             pending = pending[same_time & ~fits]
             place[pending] += 1
-            pending = pending[place[pending] < len(times)]
+            pending = pending[place[pending] < len(self.time)]
         return matches
 
     def ends(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "end") -> Numbers:
@@ -166,21 +173,25 @@ def run_moments(
     moment = np.empty(2 * size, dtype=np.int32)
     moment[event] = np.arange(2 * size, dtype=np.int32)
     interval, is_end = event % np.int32(max(size, 1)), event >= size
-    of_moments = row[interval]
-    until_then = label[interval]
-    top, below = np.full(rows, NOTHING, dtype=np.int32), np.full(size - devices, NOTHING, dtype=np.int32)
+    row, until_then = row[interval], label[interval]
+    top, below = np.full(rows, NONE, dtype=np.int32), np.full(size - devices, NONE, dtype=np.int32)
     has_ended = np.zeros(size - devices, dtype=np.int8)
-    run_loop(_label_until, (of_moments, interval, is_end, label, devices), (top, below, has_ended, until_then))
-    moments = Moments(time, of_moments, until_then)
-    return RunMoments(moments, interval, is_end, interval >= devices, moment[:size], moment[size:], label, devices)
+    last, before = np.full(rows, NONE, dtype=np.int32), np.empty(2 * size, dtype=np.int32)
+    run_loop(_look_back, (row, interval, is_end, label, devices), (top, below, has_ended, last, until_then, before))
+    is_host = interval >= devices
+    return RunMoments(time, row, until_then, interval, is_end, is_host, before, moment[:size], moment[size:], label, devices)
 
 
-def _label_until(
-    row: Any, interval: Any, is_end: Any, label: Any, devices: int, top: Any, below: Any, has_ended: Any, until: Any
-) -> None:
-    """What each host thread did until each of its moments: of the calls that are open that which started last."""
+def _look_back(
+    row: Any, interval: Any, is_end: Any, label: Any, devices: int, top: Any, below: Any, has_ended: Any, last: Any, until: Any,
+    before: Any,
+) -> None:  # fmt: skip
+    """What each host thread did until each of its moments: of the calls that are open that which started last; and `before`."""
     for moment in range(len(row)):
         call, thread = interval[moment] - devices, row[moment]
+        before[moment] = last[thread]
+        if call >= 0 or is_end[moment]:
+            last[thread] = moment
         if call >= 0:
             while top[thread] >= 0 and has_ended[top[thread]]:
                 top[thread] = below[top[thread]]
@@ -192,12 +203,13 @@ def _label_until(
                 top[thread] = call
 
 
-def class_code(kind: EdgeKind, label: npt.NDArray[Any] | int = NOTHING) -> Any:
+def class_code(kind: EdgeKind, label: AnyColumn | int = NONE) -> Any:
     """The class of edges, by their kind and perhaps a label (of a call) or an event type, in the place of their least weight
     where that is not known of each edge. It is below 0."""
     return -(kind + len(EdgeKind) * (label + 1)) - 1
 
 
+_ARRIVAL = int(EdgeKind.ARRIVAL)
 _EDGE_TYPES = {"target": np.int32, "source": np.int32, "kind": np.int8, "weight": np.int64}
 
 
@@ -208,16 +220,19 @@ class EdgeCollector:
     `backward` are the moments at which those between ranks would end. The weight of a class of edges is a low quantile of what
     such edges are seen to take where nothing else delays them: where nothing that is awaited is later than their source."""
 
-    def __init__(self, moments: Moments) -> None:
-        self._moments = moments
+    def __init__(self, time: Numbers, row: Places, label: Places) -> None:
+        self._time, self._row, self._label = time, row, label
         self.left_out: Counter[EdgeKind] = Counter()
         self.backward: list[Numbers] = [np.zeros(0, dtype=np.int64)]
-        self._columns = {name: [np.zeros(0, dtype=dtype)] for name, dtype in _EDGE_TYPES.items()}
+        self._columns: dict[str, list[npt.NDArray[Any]]] = {
+            name: [np.zeros(0, dtype=dtype)] for name, dtype in _EDGE_TYPES.items()
+        }
         self._lengths = [pl.DataFrame(schema={"code": pl.Int64, "length": pl.Int64})]
 
-    def add(self, kind: EdgeKind, source: npt.NDArray[Any], target: npt.NDArray[Any], weight: npt.NDArray[Any] | int) -> None:
-        """Edges of a kind: moments (NO_MOMENT: there is no edge), and the least time between them, ns, or a class."""
-        has_both = (source != NO_MOMENT) & (target != NO_MOMENT)
+    def add(self, kind: EdgeKind, source: AnyColumn, target: AnyColumn, weight: AnyColumn | int) -> None:
+        """Edges of a kind: moments (NONE: there is no edge), and the least time between them, ns, or a class."""
+        source, target = np.asarray(source), np.asarray(target)
+        has_both = (source != NONE) & (target != NONE)
         is_forward = has_both & (source < target)
         backward = target[has_both & ~is_forward]
         self.left_out[kind] += len(backward)
@@ -233,58 +248,85 @@ class EdgeCollector:
         """What calls were seen to take that had nothing to wait for, ns: as edges of a class do."""
         self._lengths.append(pl.DataFrame({"code": code, "length": length}))
 
+    def take_alone(self, calls: pl.DataFrame) -> None:
+        """The same of calls (columns of `RunMoments.intervals`) that wait for what is not a collective."""
+        code = class_code(EdgeKind.BLOCKED_CALL, calls["label"].cast(pl.Int64))
+        self._lengths.append(calls.select(code=code, length=pl.col("until") - pl.col("begin")))
+
     def graph(self) -> RunGraph:
-        """The settled graph with all edges, which are used up."""
+        """The graph with all edges, which are used up.
+
+        Of the edges that end at a moment, the one that allows it last gets the measured difference: what remains beyond its
+        least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
+        """
         target, source, kind, weight = (np.concatenate(self._columns.pop(name)) for name in _EDGE_TYPES)
-        # Weights of classes, of some edges at a time. Sources are in the order of time.
-        time, latest = self._moments.time, np.zeros(len(self._moments), dtype=np.int32)
+        # What edges of classes take. Sources are in the order of time.
+        time, latest = self._time, np.zeros(len(self._time), dtype=np.int32)
         np.maximum.at(latest, target, source)
-        blocks = [low + np.flatnonzero(weight[low : low + BLOCK] < 0) for low in range(0, len(weight), BLOCK)]
-        for of_class in blocks:
-            shows = of_class[time[source[of_class]] == time[latest[target[of_class]]]]
-            self.takes(weight[shows], time[target[shows]] - time[source[shows]])
-        of_code = pl.concat(self._lengths).group_by("code").agg(
-            pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0)
-        )  # fmt: skip
-        weights = of_code["code"], of_code["length"].cast(pl.Int64)
-        for of_class in blocks:
-            weight[of_class] = pl.Series(weight[of_class]).replace_strict(*weights, default=0)
-        del blocks, latest, self._lengths
+        shows = np.flatnonzero(weight < 0)
+        shows = shows[time[source[shows]] == time[latest[target[shows]]]]
+        self.takes(weight[shows], time[target[shows]] - time[source[shows]])
+        least = pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
+        code, least_of_code = pl.concat(self._lengths).group_by("code").agg(least)
+        of_class = np.zeros(1 - min(weight.min(initial=0), code.min() or 0), dtype=np.int64)
+        of_class[-code.to_numpy()] = least_of_code
+        del latest, shows, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
-        count = len(source)
-        columns = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int8)
-        run_loop(_insert, (first, target, source, kind, weight), (first[:-1].copy(), *columns))
-        return RunGraph(self._moments, first, *columns).settle()
+        sources, weights, kinds = np.empty_like(source), np.empty_like(weight), np.empty_like(kind)
+        inputs = (first, target, source, kind, weight, of_class, time)
+        run_loop(_arrange, inputs, (first[:-1].copy(), sources, weights, kinds))
+        return RunGraph(time, self._row, self._label, first, sources, weights, kinds)
 
 
-def _insert(
-    first: Any, target: Any, source: Any, kind: Any, weight: Any, behind: Any, sources: Any, weights: Any, kinds: Any
-) -> None:
-    """Edges in the order of their targets, and of kinds and sources."""
+def _arrange(
+    first: Any, target: Any, source: Any, kind: Any, weight: Any, of_class: Any, time: Any, behind: Any, sources: Any,
+    weights: Any, kinds: Any,
+) -> None:  # fmt: skip
+    """Edges in the order of their targets, and of kinds and sources, with weights with which a replay gives measured times."""
     for edge in range(len(target)):
         place = behind[target[edge]]
         behind[target[edge]] += 1
         while place > first[target[edge]] and (kinds[place - 1], sources[place - 1]) > (kind[edge], source[edge]):
             sources[place], kinds[place], weights[place] = sources[place - 1], kinds[place - 1], weights[place - 1]
             place -= 1
-        sources[place], kinds[place], weights[place] = source[edge], kind[edge], weight[edge]
+        least = weight[edge] if weight[edge] >= 0 else of_class[-weight[edge]]
+        sources[place], kinds[place], weights[place] = source[edge], kind[edge], least
+    for moment in range(len(time)):
+        latest, last = -2, -1
+        for edge in range(first[moment], first[moment + 1]):
+            begin = time[sources[edge]]
+            weights[edge] = min(weights[edge], time[moment] - begin)
+            # The last member of a collective starts when it likes: the others only wait for it.
+            allowed = -1 if kinds[edge] == _ARRIVAL else begin + weights[edge]
+            if allowed >= latest:
+                latest, last = allowed, edge
+        if last >= 0:
+            weights[last] = time[moment] - time[sources[last]]
 
 
-@dataclass(frozen=True)
 class GraphParts:
     """What the graph of a run is built of; `launches` are those of all operations: `row` of the thread and time, `launched`, ns
     (-1: not known). `alone_kind` and `alone_weight` are what intervals that waited for something take by themselves: kind of
-    edge (NOTHING: they did not wait), and least weight."""
+    edge (NONE: they did not wait), and least weight."""
 
-    run: MeasuredRun
-    labels: GraphLabels
-    points: RunMoments
-    launches: pl.DataFrame
-    edges: EdgeCollector
-    alone_kind: npt.NDArray[np.int8]
-    alone_weight: Numbers
+    def __init__(self, run: MeasuredRun, labels: GraphLabels, points: RunMoments, launches: pl.DataFrame) -> None:
+        self.run, self.labels, self.points, self.launches = run, labels, points, launches
+        self.edges = EdgeCollector(points.time, points.row, points.label)
+        self.alone_kind = np.full(len(points.label_of), NONE, dtype=np.int8)
+        self.alone_weight = np.zeros(len(points.label_of), dtype=np.int64)
 
     def set_alone(self, calls: npt.NDArray[Any], kind: EdgeKind, weight: npt.NDArray[Any] | int) -> None:
         """Set what calls that waited for something take by themselves. What is set last counts."""
         self.alone_kind[calls], self.alone_weight[calls] = kind, weight
+
+    def add_waits(
+        self, kind: EdgeKind, source: AnyColumn, ended: AnyColumn, weight: AnyColumn | int, alone: int | None = None
+    ) -> None:
+        """Edges of a kind to moments at which calls ended that waited for what is at the sources; what these calls take alone,
+        None: as long as others of their name."""
+        self.edges.add(kind, source, ended, weight)
+        source, ended = np.asarray(source), np.asarray(ended)
+        calls = self.points.interval[ended[(source != NONE) & (ended != NONE)]]
+        of_class = class_code(EdgeKind.BLOCKED_CALL, self.points.label_of[calls])
+        self.set_alone(calls, EdgeKind.BLOCKED_CALL, of_class if alone is None else alone)

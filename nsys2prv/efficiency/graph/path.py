@@ -17,10 +17,9 @@ from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, o
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.moments import NOTHING
-from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
-from nsys2prv.efficiency.intervals import Mask
+from nsys2prv.efficiency.intervals import NONE, Mask
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -116,15 +115,15 @@ TABLES = (CRITICAL_PATH_TOTALS, CRITICAL_PATH, CRITICAL_PATH_ROWS)
 def path_end(built: BuiltGraph, replayed: Replay) -> tuple[int, int]:
     """The last moment of the path (-1: there is none), and when the window ends in a replay, ns. Of what comes after the last
     moment nothing is known to change: it takes as long as was measured."""
-    moments, until = built.graph.moments, built.context.events.length
-    behind = int(np.searchsorted(moments.time, until, side="right"))
-    is_counted, time = built.counted_rows[moments.row[:behind]], replayed.time[:behind]
+    graph, until = built.graph, built.context.events.length
+    behind = int(np.searchsorted(graph.time, until, side="right"))
+    is_counted, time = built.counted_rows[graph.row[:behind]], replayed.time[:behind]
     if not is_counted.any():
         return -1, until
     latest = int(time.max(where=is_counted, initial=0))
     # Of several that are last, the last one in the order of moments.
     last = int(np.flatnonzero(is_counted & (time == latest))[-1])
-    return last, latest + until - int(moments.time[behind - 1 - np.argmax(is_counted[::-1])])
+    return last, latest + until - int(graph.time[behind - 1 - np.argmax(is_counted[::-1])])
 
 
 def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
@@ -134,38 +133,27 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     last, end = path_end(built, replayed)
     if last < 0:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
-    path, time, row = replayed.path(last), replayed.time, built.graph.moments.row
-    first = int(built.graph.source[path.number[0]]) if len(path) else last
-    before = (0, time[first], row[first], _BEFORE, NOTHING, NOTHING)
-    after = (time[last], end, row[last], _AFTER, NOTHING, NOTHING)
-    first_segment, last_segment = (pl.DataFrame([edge], schema=SEGMENT_SCHEMA, orient="row") for edge in (before, after))
-    parts = [first_segment]
-    for edges in path.parts():
-        # The last segment so far may go on.
-        segments = _joined(pl.concat([parts[-1][-1:], _segments_of(built, replayed, edges)]))
-        parts[-1] = parts[-1][:-1]
-        parts.append(segments)
-    parts[-1] = pl.concat([parts[-1], last_segment]).filter(pl.col("end") > pl.col("begin"))
-    return pl.concat(parts)
-
-
-def _segments_of(built: BuiltGraph, replayed: Replay, path: Edges) -> pl.DataFrame:
+    path, graph, time = replayed.path(last), built.graph, replayed.time
+    first = int(path.source[0]) if len(path) else last
+    path = Edges(graph, path.number[time[path.target] > time[path.source]])
     label, kind = path.label, _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
-    cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NOTHING))
+    cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NONE))
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
-    begin, end = replayed.time[path.source], replayed.time[path.target]
-    return pl.DataFrame([begin, end, path.row, kind, label, cause], schema=SEGMENT_SCHEMA, orient="col")
-
-
-def _joined(segments: pl.DataFrame) -> pl.DataFrame:
-    """Segments without those that have no length, and neighbours that are the same as one."""
-    segments = segments.filter(pl.col("end") > pl.col("begin"))
-    is_first = differ_from_before(*(segments[name].to_numpy() for name in ("row", "kind", "label")))
-    firsts = segments.filter(pl.Series(is_first))
-    return firsts.with_columns(end=segments["end"].filter(pl.Series(np.append(is_first[1:], True)[: len(is_first)])))
+    is_first = differ_from_before(path.row, kind, label)
+    columns = [column[is_first] for column in (time[path.source], path.row, kind, label, cause)]
+    parts = (
+        [[0], [graph.row[first]], [_BEFORE], [NONE], [NONE]],
+        columns,
+        [[time[last]], [graph.row[last]], [_AFTER], [NONE], [NONE]],
+    )
+    schema = {name: dtype for name, dtype in SEGMENT_SCHEMA.items() if name != "end"}
+    segments = pl.concat(pl.DataFrame(part, schema=schema, orient="col") for part in parts)
+    # Each ends where the next one begins.
+    until = segments["begin"].shift(-1, fill_value=end).alias("end")
+    return segments.insert_column(1, until).filter(pl.col("end") > pl.col("begin"))
 
 
 def segment_rows(built: BuiltGraph, segments: pl.DataFrame) -> pl.DataFrame:
@@ -203,8 +191,7 @@ class PathTotals:
         self._built = built
         key, length = ("row", "kind", "label", "cause"), pl.col("end") - pl.col("begin")
         sums = {"total_ns": length.sum(), "segments": pl.len().cast(pl.Int64)}
-        parts = (part.group_by(key).agg(**sums) for part in (segments.clear(), *segments.iter_slices(BLOCK)))
-        self.sums = pl.concat(parts).group_by(key).agg(pl.col(*sums).sum())
+        self.sums = segments.group_by(key).agg(**sums)
         self.length = int(self.sums["total_ns"].sum())
 
     def on_rows(self, rows: Mask) -> int:
@@ -283,7 +270,7 @@ class MeasuredGraph:
         of_parts = run_all(partial(_shorter, steps, part) for part in self.path.parts())
         bounds = [int(max(min(bound, length), 0)) for bound in np.sum([[0.0] * len(steps), *of_parts], axis=0)]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
-        few = order[: MOST_MOMENTS // max(len(self.built.graph.moments), 1)]
+        few = order[: MOST_MOMENTS // max(len(self.built.graph.time), 1)]
         replayed = [place for place in few if bounds[place] + unexplained >= least]
         gains = dict(zip(replayed, run_all(partial(self._replayed, steps[place]) for place in replayed), strict=True))
         return [gains.get(place, Gain(bound, unexplained, False)) for place, bound in enumerate(bounds)]
@@ -347,7 +334,7 @@ def _with_ideal_network(built: BuiltGraph) -> tuple[int | None, list[str]]:
 
 def _rows_beside(built: BuiltGraph, totals: PathTotals) -> pl.DataFrame:
     """Columns of the table `critical_path_rows`."""
-    slack = pl.DataFrame({"place": built.graph.moments.row, "slack": built.graph.slacks()}).group_by("place").agg(
+    slack = pl.DataFrame({"place": built.graph.row, "slack": built.graph.slacks()}).group_by("place").agg(
         least_slack_ns=pl.col("slack").min(), mean_slack_ns=pl.col("slack").sum() / pl.len()
     )  # fmt: skip
     beside = slack.filter(pl.Series(built.counted_rows[slack["place"].to_numpy()]))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
+from nsys2prv.efficiency.intervals import Integers, Numbers
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
@@ -91,20 +91,6 @@ def run_loop(function: Callable[..., None], inputs: tuple[Any, ...], outputs: tu
         output[:] = values
 
 
-def _settle(first: Any, source: Any, is_arrival: Any, time: Any, weight: Any) -> None:
-    for moment in range(len(time)):
-        latest, last = -2, -1
-        for edge in range(first[moment], first[moment + 1]):
-            begin = time[source[edge]]
-            weight[edge] = min(weight[edge], time[moment] - begin)
-            # The last member of a collective starts when it likes: the others only wait for it.
-            allowed = -1 if is_arrival[edge] else begin + weight[edge]
-            if allowed >= latest:
-                latest, last = allowed, edge
-        if last >= 0:
-            weight[last] = time[moment] - time[source[last]]
-
-
 def _replay(
     low: int, high: int, first: Any, source: Any, measured: Any, weight: Any, limit: Any, grown: Any, sums: Any, time: Any,
     edge: Any,
@@ -120,11 +106,11 @@ def _replay(
                 if allowed >= latest:
                     latest, last = allowed, place
         earliest = measured[moment]
-        if limit[moment - low] == HELD:
+        if limit[moment] == HELD:
             earliest += sums[0]
-        elif limit[moment - low] == FOLLOWS:
+        elif limit[moment] == FOLLOWS:
             earliest -= sums[1]
-        if last == ANCHOR or (limit[moment - low] != FREE and latest < earliest):
+        if last == ANCHOR or (limit[moment] != FREE and latest < earliest):
             latest, last = earliest, ANCHOR
         sums[1] = max(sums[1], measured[moment] - latest)
         time[moment] = latest
@@ -148,62 +134,29 @@ def _walk(last: int, source: Any, edge: Any, on_path: Any) -> None:
         moment = source[edge[moment]]
 
 
-def latest_before(group: npt.NDArray[Any], counts: Mask) -> Places:
-    """For each place of a column the last one before it of the same group that counts; -1: there is none, or no group."""
-    latest, last = (np.full(size, -1, dtype=np.int32) for size in (len(group), int(group.max(initial=0)) + 1))
-    run_loop(_latest_before, (group, counts), (last, latest))
-    return latest
-
-
-def _latest_before(group: Any, counts: Any, last: Any, latest: Any) -> None:
-    for place in range(len(group)):
-        if group[place] >= 0:
-            latest[place] = last[group[place]]
-            if counts[place]:
-                last[group[place]] = place
-
-
 @dataclass(frozen=True)
-class Moments:
-    """Points of time on rows: columns of equal length, in the order of `time`, ns from the start of the window; `row` of the
-    trace, and `label`, a place in the labels of the run: what the row did until this moment; -1: nothing that has a name."""
+class RunGraph:
+    """Moments of a run, and what each waits for, with weights with which a replay gives the measured times.
+
+    Moments are columns in the order of `time`, ns from the start of the window: `row` of the trace, and `label`, a place in the
+    labels of the run: what the row did until then; -1: nothing that has a name. Edges are in the order of the moments at which
+    they end, and of kinds and sources: `first` is the first edge of each moment, and one more at the end, the number of edges;
+    `source` the moment where each edge begins; `weight` the time by which that must be before the target at least, ns, never
+    more than was measured; `kind` an EdgeKind."""
 
     time: Numbers
     row: Places
     label: Places
-
-    def __len__(self) -> int:
-        return len(self.time)
-
-
-@dataclass(frozen=True)
-class RunGraph:
-    """Moments of a run, and edges in the order of the moments at which they end, and of kinds and sources: `first` is the first
-    edge of each moment, and one more at the end, the number of edges; `source` the moment where each edge begins; `weight` the
-    time by which that must be before the target at least, ns, never more than was measured; `kind` an EdgeKind."""
-
-    moments: Moments
     first: Places
     source: Places
     weight: Numbers
     kind: npt.NDArray[np.int8]
 
-    def settle(self) -> RunGraph:
-        """The graph with weights, which may have been more than was measured, with which a replay gives the measured times.
-
-        Of the edges that end at a moment, the one that allows it last gets the measured difference: what remains beyond its
-        least weight is a delay that is not explained, and stays. The others keep their least weight, if so much was measured.
-        """
-        inputs = (self.first, self.source, self.kind == EdgeKind.ARRIVAL, self.moments.time)
-        run_loop(_settle, inputs, (self.weight,))
-        return self
-
     def slacks(self) -> Numbers:
-        """How much later each moment of the settled graph may be without the run becoming longer, ns: the smallest sum of
-        slacks on any way from the moment to one that nothing depends on, and from there to the end."""
-        time = self.moments.time
-        slack: Numbers = time.max(initial=0) - time
-        run_loop(_slack, (self.first, self.source, self.weight, time), (slack,))
+        """How much later each moment may be without the run becoming longer, ns: the smallest sum of slacks on any way from the
+        moment to one that nothing depends on, and from there to the end."""
+        slack: Numbers = self.time.max(initial=0) - self.time
+        run_loop(_slack, (self.first, self.source, self.weight, self.time), (slack,))
         return slack
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
@@ -213,7 +166,7 @@ class RunGraph:
     def blocks(self) -> Iterator[Edges]:
         """All edges, in blocks of moments with about so many edges as BLOCK."""
         cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
-        for low, high in pairwise([0, *cuts.tolist(), len(self.moments)]):
+        for low, high in pairwise([0, *cuts.tolist(), len(self.time)]):
             if high > low:
                 yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
 
@@ -250,11 +203,11 @@ class Edges:
     kind = cached_property(lambda edges: edges.graph.kind[edges.number])
     weight = cached_property(lambda edges: edges.graph.weight[edges.number])
     source = cached_property(lambda edges: edges.graph.source[edges.number])
-    begin = cached_property(lambda edges: edges.graph.moments.time[edges.source])
-    end = cached_property(lambda edges: edges.graph.moments.time[edges.target])
-    source_row = cached_property(lambda edges: edges.graph.moments.row[edges.source])
-    row = cached_property(lambda edges: edges.graph.moments.row[edges.target])
-    label = cached_property(lambda edges: edges.graph.moments.label[edges.target])
+    begin = cached_property(lambda edges: edges.graph.time[edges.source])
+    end = cached_property(lambda edges: edges.graph.time[edges.target])
+    source_row = cached_property(lambda edges: edges.graph.row[edges.source])
+    row = cached_property(lambda edges: edges.graph.row[edges.target])
+    label = cached_property(lambda edges: edges.graph.label[edges.target])
 
     @cached_property
     def target(self) -> Places:
@@ -266,15 +219,14 @@ class Edges:
 
 Step = Callable[[Edges, Numbers], Numbers]
 """Gives edges other weights than those so far, ns: 0 or more, REMOVED where an edge no longer is."""
-Variant = Callable[[Edges, Numbers], tuple[Numbers, Integers]]
-"""Of all edges of moments that follow each other, with their weights after all changes: weights that are used in their place,
-and of each moment how early it can be (FREE, HELD, FOLLOWS)."""
+Variant = Callable[[Edges, Numbers, Integers], Numbers]
+"""Of all edges of moments that follow each other, with their weights after all changes: weights that are used in their place.
+In the last column, of all moments of the graph, it sets how early they can be (FREE, HELD, FOLLOWS); at first all are FREE."""
 
 
-def as_changed(edges: Edges, weight: Numbers) -> tuple[Numbers, Integers]:
+def as_changed(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
     """The variant with the changes alone: all moments are free."""
-    low, high = edges.moments
-    return weight, np.full(high - low, FREE, dtype=np.int8)
+    return weight
 
 
 @dataclass(frozen=True)
@@ -295,14 +247,14 @@ class Replay:
 
 
 def replay(graph: RunGraph, steps: Sequence[Step] = ()) -> Replay:
-    """Replay a settled graph with changes (`steps`), one after the other; errors as of `replays`."""
+    """Replay a graph with changes (`steps`), one after the other; errors as of `replays`."""
     return replays(graph, steps)[0]
 
 
 def replays(
     graph: RunGraph, steps: Sequence[Step], variants: Sequence[Variant] = (as_changed,), *, with_edges: bool = True
 ) -> list[Replay]:
-    """Replay a settled graph with changes (`steps`), one after the other, in several variants at once: the weights of a block
+    """Replay a graph with changes (`steps`), one after the other, in several variants at once: the weights of a block
     of edges are the same for all.
 
     Raises
@@ -310,11 +262,11 @@ def replays(
     UsageError
         When all times that become longer add up to more than 104 days.
     """
-    measured = graph.moments.time
+    size = len(graph.time)
     results = [
-        (np.zeros(2, dtype=np.int64), np.empty_like(measured), np.empty(len(measured) * with_edges, dtype=np.int32))
-        for _ in variants
+        (np.zeros(2, dtype=np.int64), np.empty_like(graph.time), np.empty(size * with_edges, dtype=np.int32)) for _ in variants
     ]
+    limits = np.full((len(variants), size), FREE, dtype=np.int8)
     growth = 0
     for edges in graph.blocks():
         weight = edges.weight
@@ -324,6 +276,7 @@ def replays(
         if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
             raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
         growth += int(grown.sum())
-        for variant, outputs in zip(variants, results, strict=True):
-            run_loop(_replay, (*edges.moments, graph.first, graph.source, measured, *variant(edges, weight), grown), outputs)
+        for variant, limit, outputs in zip(variants, limits, results, strict=True):
+            inputs = (*edges.moments, graph.first, graph.source, graph.time, variant(edges, weight, limit), limit, grown)
+            run_loop(_replay, inputs, outputs)
     return [Replay(graph, time, edge, growth) for _, time, edge in results]

@@ -14,15 +14,16 @@ import pyarrow as pa
 
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
-from nsys2prv.efficiency.graph.moments import NO_MOMENT, NOTHING, EdgeCollector, GraphLabels, GraphParts, class_code
-from nsys2prv.efficiency.graph.replay import BLOCK, WHOLE, EdgeKind, Places, RunGraph, latest_before
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.graph.moments import GraphLabels, GraphParts, class_code, columns_of
+from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind, RunGraph
+from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
+from nsys2prv.vocabulary.name_rules import first_match
 
 LEAST_PAUSE = 100_000
 """ns in which a thread is in no call before it can have waited for another one: between launches it takes less."""
@@ -40,8 +41,7 @@ class BuiltGraph:
 
     `left_out` counts edges that would have gone back in time, by kind; `backward` are the moments, in order, at which those
     between ranks would end. `counted_rows` are those that count for when the run is done: streams, and threads that
-    launch work or call MPI; what other threads wait for is often not known. `loading` are times in which hosts load data, ns
-    (columns `row` of the thread, `begin`, `end`): they are in no CUDA or MPI call for long, and then first copy to the device.
+    launch work or call MPI; what other threads wait for is often not known.
 
     `open_ends` are the moments, in order, at which something ends that may have waited for ranks that are not in the run, or
     that can't be matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
@@ -52,7 +52,6 @@ class BuiltGraph:
     left_out: dict[EdgeKind, int]
     context: MeasuredRun
     counted_rows: Mask
-    loading: pl.DataFrame
     open_ends: Numbers
     open_collectives: int
     backward: Numbers
@@ -72,66 +71,65 @@ def graph_of_run(run: MeasuredRun) -> BuiltGraph:
 def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
     """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
     waits for CUDA events, and for places in launch queues."""
-    by_thread, is_outside = _calls_by_thread(run)
     counted = run.events.rows.kind == STREAM
     # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
     on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
     operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-    calls = run.calls.select("row", "start", "end", "number", "value").filter(pl.Series(is_outside))
-    loading = _loading(run, by_thread)
-    del by_thread, is_outside
+    calls = _outermost_calls(run)
     labels = GraphLabels(run.events, (operations, calls))
     row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
     label = np.concatenate([labels.of(operations), labels.of(calls)])
     may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
     points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
-    works = np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))
-    counted[calls["row"].to_numpy()[works[points.label[points.devices :]]]] = True
+    counted[row[np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))[label]]] = True
     launches = launches_of(run).filter(pl.Series(on_streams))
-    alone = (np.full(len(label), NOTHING, dtype=np.int8), np.zeros(len(label), dtype=np.int64))
-    parts = GraphParts(run, labels, points, launches, EdgeCollector(points.moments), *alone)
-    del operations, calls, row, begin, end, label, may_wait, launches, alone
+    parts = GraphParts(run, labels, points, launches)
+    del operations, calls, row, begin, end, label, may_wait, launches
     host_waits.wait_for_devices(parts, by_events.on_hosts)
     host_waits.wait_for_messages(parts)
     host_waits.wait_for_members(parts)
     host_waits.wait_for_signals(parts)
     host_waits.wait_for_driver(parts)
-    # On streams what ended before, on host threads what was before.
-    before = latest_before(points.moments.row, points.is_end | points.is_host)
     awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
     parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
     _add_copy_engines(parts)
-    _add_device_edges(parts, before)
+    _add_device_edges(parts)
     unmatched = _add_nccl_kernels(parts, nccl)
     open_calls = _open_calls(parts)
-    _add_host_edges(parts, before, _add_calls_that_wait(parts, before, blocked.calls))
+    _add_host_edges(parts, _add_calls_that_wait(parts, blocked.calls))
     is_pair = labels.by_name(is_point_to_point(pl.col("name")))
-    collectives = len(open_calls) + int((~is_pair[points.label[points.interval[unmatched]]]).sum())
+    collectives = len(open_calls) + int((~is_pair[points.label_of[points.interval[unmatched]]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
     edges = parts.edges
     # The edges are put in order when nothing else takes memory, nor the C library keeps it.
-    del points, parts, before
+    del points, parts
     pa.default_memory_pool().release_unused()
     backward = np.unique(np.concatenate(edges.backward)).astype(np.int64)
-    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, loading, open_ends, collectives, backward)
+    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, open_ends, collectives, backward)
 
 
-def _calls_by_thread(run: MeasuredRun) -> tuple[pl.DataFrame, Mask]:
-    """CUDA and MPI calls in the order of starts: row, begin, and the end of all calls of the thread until then; and which
-    intervals of host threads are not inside of these: what the OS does in a call that waits is how the call waits."""
-    is_call = pl.col("number").is_in(HOST_CALLS)
+def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
+    """CUDA and MPI calls in the order of starts: row, begin, and the end of all calls of the thread until then."""
     until = pl.max_horizontal("start", "end").cum_max().over("row")
-    by_thread = run.calls.filter(is_call).select("row", begin="start", until=until)
-    before = with_last(run.calls.select("row", "start", "end", is_call=is_call), "start", by_thread, "begin", "row")
+    return run.calls.filter(pl.col("number").is_in(HOST_CALLS)).select("row", begin="start", until=until)
+
+
+def _outermost_calls(run: MeasuredRun) -> pl.DataFrame:
+    """Intervals of host threads that are not inside of CUDA and MPI calls: what the OS does in a call that waits is how it
+    waits."""
+    calls = run.calls.select("row", "start", "end", "number", "value")
+    before = with_last(calls, "start", _calls_by_thread(run), "begin", "row")
     # What is as long as a call is inside of it.
-    is_outside = before.select(pl.col("is_call") | (pl.col("until") < pl.col("end")).fill_null(True))
-    return by_thread, is_outside.to_series().to_numpy()
+    is_inside = ~pl.col("number").is_in(HOST_CALLS) & (pl.col("until") >= pl.col("end")).fill_null(False)
+    return before.filter(~is_inside).select(calls.columns)
 
 
-def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
-    """Times in which threads load data: the rule is that of the finding `data-loading`, without its device."""
+def times_of_loading(run: MeasuredRun) -> pl.DataFrame:
+    """Times in which threads load data, ns (`row` of the thread, `begin`, `end`): they are in no CUDA or MPI call for long, and
+    then first copy to the device. The rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
-    pauses = by_thread.select("row", begin=since, end="begin").filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
+    calls = _calls_by_thread(run).select("row", begin=since, end="begin")
+    pauses = calls.filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
     copies = named_values(run, event_types.MEMORY_OPERATION)
     to_device = copies.filter(pl.col("name") == event_types.COPY_KINDS[1])["value"].to_list()
     is_copy = (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(to_device)
@@ -141,7 +139,7 @@ def _loading(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
         .sort("launched", "is_batch")
     )
-    followed = with_last(pauses, "end", launched, "launched", "row", forward=True)
+    followed = with_last(pauses, "end", launched, "launched", "row", strategy="forward")
     return followed.filter("is_batch").select(pl.col("row", "begin", "end").cast(pl.Int64))
 
 
@@ -150,57 +148,45 @@ def _add_copy_engines(parts: GraphParts) -> None:
     each direction."""
     points, labels = parts.points, parts.labels
     is_copy = labels.by_name(pl.col("name").is_in([event_types.COPY_KINDS[kind] for kind in (1, 2)]))
-    copies = np.flatnonzero((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label[: points.devices]])
-    start, ended, direction, (begin, end) = points.start[copies], points.end[copies], points.label[copies], points.times(copies)
-    row = points.moments.row[start]
-    columns = {"start": start, "ended": ended, "row": row, "begin": begin, "end": end, "direction": direction}
-    former = pl.col("ended", "row", "end").shift().over("device", "direction").name.prefix("former_")
-    in_order = pl.DataFrame(columns).with_columns(device=parts.run.events.rows.device[row]).sort("start").with_columns(former)
-    overlaps = (pl.col("former_end") > pl.col("begin")).mean().over("device", "direction")
+    copies = points.intervals((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label_of])
+    device = parts.run.events.rows.device[copies["row"].to_numpy()]
+    former = pl.col("row", "end", "until").shift().over("device", "label").name.prefix("former_")
+    in_order = copies.with_columns(device=device).sort("start").with_columns(former)
+    overlaps = (pl.col("former_until") > pl.col("begin")).mean().over("device", "label")
     waits = in_order.filter(
-        overlaps <= _MOST_OVERLAPS, pl.col("former_end") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
+        overlaps <= _MOST_OVERLAPS, pl.col("former_until") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
     )
-    parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_ended"].to_numpy(), waits["start"].to_numpy(), 0)
+    parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_end"], waits["start"], 0)
 
 
-def _add_device_edges(parts: GraphParts, before: Places) -> None:
+def _add_device_edges(parts: GraphParts) -> None:
     """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before on their stream, and the
     launch."""
-    points, edges = parts.points, parts.edges
-    is_nccl, numbers = parts.labels.is_of(event_types.NCCL_KERNEL), parts.labels.frame["number"].to_numpy()
-    of_device = np.flatnonzero(~points.is_host)
-    for low in range(0, len(of_device), BLOCK):
-        moments = of_device[low : low + BLOCK]
-        is_end, operation = points.is_end[moments], points.interval[moments]
-        is_work = is_end & ~is_nccl[points.label[operation]]
-        edges.add(EdgeKind.DEVICE_WORK, points.start[operation[is_work]], moments[is_work], WHOLE)
-        start, operation = moments[~is_end], operation[~is_end]
-        call = points.starts(parts.launches[operation], "row", "launched")
-        edges.add(EdgeKind.STREAM_ORDER, before[start], start, class_code(EdgeKind.STREAM_ORDER))
-        edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[points.label[operation]]))
+    points, edges, labels = parts.points, parts.edges, parts.labels
+    start, end, label = (of_intervals[: points.devices] for of_intervals in (points.start, points.end, points.label_of))
+    is_work = ~labels.is_of(event_types.NCCL_KERNEL)[label]
+    edges.add(EdgeKind.DEVICE_WORK, start[is_work], end[is_work], WHOLE)
+    edges.add(EdgeKind.STREAM_ORDER, points.before[start], start, class_code(EdgeKind.STREAM_ORDER))
+    call, numbers = points.starts(parts.launches, "row", "launched"), labels.frame["number"].to_numpy()
+    edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[label]))
 
 
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
     """Edges of NCCL kernels; the ends of those whose other members are not all in the run."""
     points, edges = parts.points, parts.edges
-    kernels = np.flatnonzero(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label[: points.devices]])
-    start, end = points.start[kernels], points.end[kernels]
-    columns = {"row": points.moments.row[start], "start": start, "end": end, "begin": points.moments.time[start]}
-    matched = nccl.members.select(pl.col("row").cast(pl.Int64), *COLLECTIVE, "transfer", "complete", begin="start")
-    members = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64)).join(
-        drop_duplicates(matched, ["row", "begin"]), on=["row", "begin"], how="left", maintain_order="left"
-    )
+    kernels, key = points.intervals(parts.labels.is_of(event_types.NCCL_KERNEL)[points.label_of]), ["row", "begin"]
+    matched = nccl.members.select(pl.col("row").cast(pl.Int32), *COLLECTIVE, "transfer", "complete", begin="start")
+    columns = kernels.select(*key, "start", "end")
+    members = columns.join(drop_duplicates(matched, key), on=key, how="left", maintain_order="left")
     alone = members.filter(pl.col("transfer").is_null())
-    edges.add(EdgeKind.DEVICE_WORK, alone["start"].to_numpy(), alone["end"].to_numpy(), WHOLE)
+    edges.add(EdgeKind.DEVICE_WORK, alone["start"], alone["end"], WHOLE)
     # The last one to arrive.
     together = members.filter(pl.col("transfer").is_not_null()).with_columns(hub=pl.col("start").max().over(COLLECTIVE))
-    start, end, hub, transfer = (together[name].to_numpy() for name in ("start", "end", "hub", "transfer"))
-    edges.add(EdgeKind.TRANSFER, start, end, transfer)
-    waits = start != hub
-    edges.add(EdgeKind.ARRIVAL, start[waits], hub[waits], 0)
-    edges.add(EdgeKind.COLLECTIVE, hub[waits], end[waits], transfer[waits])
-    unmatched: Numbers = members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
-    return unmatched
+    edges.add(EdgeKind.TRANSFER, together["start"], together["end"], together["transfer"])
+    waits = together.filter(pl.col("start") != pl.col("hub"))
+    edges.add(EdgeKind.ARRIVAL, waits["start"], waits["hub"], 0)
+    edges.add(EdgeKind.COLLECTIVE, waits["hub"], waits["end"], waits["transfer"])
+    return members.filter(~pl.col("complete").fill_null(value=False))["end"].to_numpy()
 
 
 def _open_calls(parts: GraphParts) -> Numbers:
@@ -208,80 +194,78 @@ def _open_calls(parts: GraphParts) -> Numbers:
     points, labels = parts.points, parts.labels
     if parts.run.events.has_all_ranks:
         return np.zeros(0, dtype=np.int64)
-    name = pl.col("name")
-    phases = message_parts(name).cast(pl.Int64)
-    later, several = (pl.lit(int(part)) for part in (MessagePart.LATER | MessagePart.DEFINES, MessagePart.COMPLETES))
-    moves = pl.lit(int(MessagePart.SENDS | MessagePart.RECEIVES))
+    phases = labels.by_name(message_parts(pl.col("name")).cast(pl.Int64))
     # Other collectives than these do not wait.
-    is_collective = name.str.contains("|".join(pattern for pattern, _ in host_waits.WAITING_COLLECTIVES))
-    for_several = labels.by_name(is_collective | ((phases & several) > 0))
-    for_one = labels.by_name(((phases & moves) > 0) & ((phases & later) == 0))
+    is_collective = labels.by_name(first_match(pl.col("name"), host_waits.WAITING_COLLECTIVES, 0)) > 0
+    for_several = is_collective | (phases & MessagePart.COMPLETES > 0)
+    moves = phases & (MessagePart.SENDS | MessagePart.RECEIVES) > 0
+    for_one = moves & (phases & (MessagePart.LATER | MessagePart.DEFINES) == 0)
     # One that waits for several may wait for one that is missing beside those that are there.
     is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
-    is_open = (is_mpi & for_several)[points.label]
-    is_open |= (is_mpi & for_one)[points.label] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
-    ends: Numbers = points.end[is_open].astype(np.int64)
-    return ends
+    is_open = (is_mpi & for_several)[points.label_of]
+    is_open |= (is_mpi & for_one)[points.label_of] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
+    return points.end[is_open].astype(np.int64)
 
 
-def _add_calls_that_wait(parts: GraphParts, before: Places, in_queue: pl.DataFrame) -> Mask:
+def _add_calls_that_wait(parts: GraphParts, in_queue: pl.DataFrame) -> Mask:
     """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
     points, edges = parts.points, parts.edges
-    calls = np.flatnonzero(parts.alone_kind != NOTHING)
-    kind, weight = parts.alone_kind[calls], parts.alone_weight[calls]
-    start, end = (of_intervals[calls].astype(np.int64) for of_intervals in (points.start, points.end))
+    calls = points.intervals(parts.alone_kind != NONE)
+    waited = calls["interval"].to_numpy()
+    calls = calls.with_columns(kind=parts.alone_kind[waited], weight=parts.alone_weight[waited])
     # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
-    is_alone = before[end] == start
-    for of_kind in (EdgeKind.BLOCKED_CALL, EdgeKind.TRANSFER):
-        is_part = is_alone & (kind == of_kind)
-        edges.add(of_kind, start[is_part], end[is_part], weight[is_part])
-    is_replaced = np.zeros(len(points.moments), dtype=bool)
-    is_replaced[end[is_alone]] = True
+    calls = calls.filter(pl.Series(points.before[points.end[waited]]) == pl.col("start"))
+    for (kind,), of_kind in calls.group_by("kind"):
+        edges.add(EdgeKind(kind), of_kind["start"], of_kind["end"], of_kind["weight"])
+    is_replaced = np.zeros(len(points.time), dtype=bool)
+    is_replaced[calls["end"].to_numpy()] = True
     free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
-    end = np.where((free != NO_MOMENT) & (start != NO_MOMENT), points.ends(in_queue, "row", "until"), NO_MOMENT)
+    end = np.where((free != NONE) & (start != NONE), points.ends(in_queue, "row", "until"), NONE)
     edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
     # Without the wait it takes as long as others.
-    edges.add(EdgeKind.BLOCKED_CALL, start, end, in_queue["usual"].to_numpy())
-    is_replaced[end[end != NO_MOMENT]] = True
+    edges.add(EdgeKind.BLOCKED_CALL, start, end, in_queue["usual"])
+    is_replaced[end[end != NONE]] = True
     return is_replaced
 
 
-def _add_host_edges(parts: GraphParts, before: Places, is_replaced: Mask) -> None:
+def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
     """Edges between moments of host threads that follow each other, and from threads that woke them."""
     points, labels, edges = parts.points, parts.labels, parts.edges
-    woken, waker = _wakers(parts, before)
-    is_woken = np.zeros(len(points.moments), dtype=bool)
+    woken, waker = _wakers(parts)
+    is_woken = np.zeros(len(points.time), dtype=bool)
     is_woken[woken] = True
     for weight, which in ((0, is_woken), (WHOLE, ~is_woken)):
         moments = np.flatnonzero(points.is_host & ~is_replaced & which).astype(np.int32)
-        edges.add(EdgeKind.HOST, before[moments], moments, weight)
+        edges.add(EdgeKind.HOST, points.before[moments], moments, weight)
     edges.add(EdgeKind.WAKE_UP, waker, woken, 0)
     # A thread that appears was created before.
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
-    creations = np.sort(points.start[points.devices :][creates[points.label[points.devices :]]])
-    first = np.flatnonzero(points.is_host & (before == NO_MOMENT))
-    task, row = parts.run.events.rows.task, points.moments.row
+    creations = np.sort(points.start[creates[points.label_of]])
+    first = np.flatnonzero(points.is_host & (points.before == NONE))
+    task, row = parts.run.events.rows.task, points.row
     created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
-    caused = with_last(appearing, "moment", created, "creation", "task", exact=False).drop_nulls("creation")
-    edges.add(EdgeKind.WAKE_UP, caused["creation"].to_numpy(), caused["moment"].to_numpy(), 0)
+    caused = with_last(appearing, "moment", created, "creation", "task", allow_exact_matches=False).drop_nulls("creation")
+    edges.add(EdgeKind.WAKE_UP, caused["creation"], caused["moment"], 0)
 
 
-def _wakers(parts: GraphParts, before: Places) -> tuple[Numbers, Numbers]:
+def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
     """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
-    points, row = parts.points, parts.points.moments.row
+    points, row = parts.points, parts.points.row
     threads = parts.launches.select(pl.Series("stream", row[points.start[: points.devices]]), thread="row")
     counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").len()
     # The one that each launches on most: collectives and copies have separate streams.
     most = counts.sort("len", "stream").unique("thread", keep="last")
     shared = most.filter(pl.len().over("stream") > 1)
-    if shared.is_empty():
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
-    is_call = parts.labels.is_of(*HOST_CALLS)[points.label[points.interval]]
-    last = latest_before(stream[row], points.is_end & is_call)
-    woken = np.flatnonzero(~points.is_end & is_call & (last > before) & (points.moments.label == NOTHING) & points.is_host)
-    pause = points.moments.time[woken] - points.moments.time[np.maximum(before[woken], 0)]
-    woken = woken[pause >= LEAST_PAUSE]
-    return woken, last[woken].astype(np.int64)
+    is_call = parts.labels.is_of(*HOST_CALLS)[points.label_of[points.interval]] & (stream[row] >= 0)
+    moment = np.flatnonzero(is_call)
+    calls = pl.DataFrame({"moment": moment, "stream": stream[row[moment]], "is_end": points.is_end[moment]})
+    ended = calls.filter("is_end").select("stream", waker="moment")
+    begun = calls.filter(~pl.col("is_end") & pl.Series(points.label[moment] == NONE))
+    last = with_last(begun, "moment", ended, "waker", "stream", allow_exact_matches=False)
+    woken, waker = columns_of(last, "moment", "waker")
+    pause = points.time[woken] - points.time[np.maximum(points.before[woken], 0)]
+    is_woken = (waker > points.before[woken]) & (pause >= LEAST_PAUSE)
+    return woken[is_woken], waker[is_woken]

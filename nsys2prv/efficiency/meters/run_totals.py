@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency import activity_times as times_of
-from nsys2prv.efficiency.activity_times import in_parts, times_in_parts, trees
+from nsys2prv.efficiency.activity_times import times_in_parts, times_in_windows, trees
 from nsys2prv.efficiency.intervals import Elapsed, Numbers
 from nsys2prv.efficiency.measured_run import (
     CAUSES,
@@ -122,7 +122,7 @@ THREADS = Table(
     (
         Column.text("task", "name of its task"),
         Column.text("thread", "name of its row"),
-        Column.ns("host_useful_ns", "time in neither CUDA nor MPI calls"),
+        Column.ns("host_useful_ns", "time in neither CUDA nor MPI calls; as far as it is there, where no thread calls these"),
         Column.ns("cuda_ns", "G"),
         Column.ns("mpi_ns", "M"),
         *(Column.ns(f"{cause}_ns", f"time in calls of the category {cause}") for cause in CAUSES if cause != "mpi"),
@@ -218,7 +218,8 @@ def run_totals(run: MeasuredRun) -> Measurement:
     """Times of all devices, tasks and calling threads over the whole window."""
     rows, activity, window = run.events.rows, run.on_devices, ([0], [run.events.length])
     by_device, by_thread = times_in_parts(run, *window)
-    by_task = in_parts(Elapsed(run.on_tasks, run.on_tasks.mask, MASKS), len(rows.tasks), *window)
+    tasks = pl.DataFrame({"slot": 0, "group": np.arange(len(rows.tasks)), "begin": 0, "end": run.events.length}).cast(pl.Int64)
+    by_task = times_in_windows(Elapsed(run.on_tasks, run.on_tasks.mask, MASKS), tasks)
     useful, policy = times_of.useful_time(run.options.nccl), pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
     times = {"useful_ns": useful, "communication_ns": times_of.ACTIVE - useful, "active_ns": times_of.ACTIVE}
     of_devices, of_tasks = (by_group.with_columns(policy, **times) for by_group in (by_device, by_task))
@@ -288,12 +289,10 @@ def _task_rows(run: MeasuredRun, by_task: pl.DataFrame, threads: pl.DataFrame) -
 
 def _thread_rows(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `threads`, and `number` of the task."""
-    rows, callers = run.events.rows, run.callers
     return by_thread.with_columns(
-        run.task_names(pl.lit(rows.task[callers])).alias("task"),
-        number=pl.Series(rows.task[callers] + 1),
-        thread=pl.Series([rows.names[row] for row in callers], dtype=pl.String),
-        host_useful_ns=run.events.length - times_of.IN_CUDA - times_of.IN_MPI,
+        number=pl.Series(run.events.rows.task[run.callers] + 1),
+        **run.names_of_threads(pl.col("group")),
+        host_useful_ns=pl.col("window") - times_of.IN_CUDA - times_of.IN_MPI,
         cuda_ns=times_of.IN_CUDA,
         **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES[:OS])},
         os_ns=pl.sum_horizontal(f"key{place}" for place in OS_ACTIVITIES),

@@ -8,7 +8,7 @@ from support.measured import NCCL, US
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
-from nsys2prv.efficiency.graph import path, replay
+from nsys2prv.efficiency.graph import replay
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
 
@@ -124,7 +124,6 @@ def test_the_path_over_events_a_collective_and_a_message(tmp_path: Path, slow: i
     assert beside.select("on_path_ns", "least_slack_ns").rows() == [(0, 40 * US)]
 
 
-def test_the_path_is_the_same_when_its_edges_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (path, replay):
-        monkeypatch.setattr(module, "BLOCK", 1)
+def test_the_path_is_the_same_when_a_run_is_replayed_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "BLOCK", 1)
     assert segments(measure(ranks(tmp_path, 0, NUMBERED), EfficiencyOptions())) == known_path(0)

@@ -28,8 +28,8 @@ def points(devices: list[Interval], hosts: list[Interval]) -> RunMoments:
 def order(devices: list[Interval], hosts: list[Interval]) -> list[tuple[int, int, bool]]:
     """Row and label of the intervals of all moments, and whether they are ends."""
     made = points(devices, hosts)
-    labels = made.label[made.interval]
-    return list(zip(made.moments.row.tolist(), labels.tolist(), made.is_end.tolist(), strict=True))
+    labels = made.label_of[made.interval]
+    return list(zip(made.row.tolist(), labels.tolist(), made.is_end.tolist(), strict=True))
 
 
 def test_operations_without_length_are_behind_their_launches_and_before_calls_that_wait() -> None:
@@ -53,14 +53,14 @@ def test_calls_that_wait_without_length_are_one_inside_of_the_other() -> None:
 
 @pytest.mark.parametrize("labels", [(1, 2), (2, 1)], ids=str)
 def test_of_calls_of_one_start_and_end_that_which_started_last_is_shown(labels: tuple[int, int]) -> None:
-    moments = points([], [(0, 5, 9, labels[0]), (0, 5, 9, labels[1]), (0, 7, 8, 3)]).moments
+    moments = points([], [(0, 5, 9, labels[0]), (0, 5, 9, labels[1]), (0, 7, 8, 3)])
     # Of the same length, the smaller label is first.
     assert moments.label.tolist() == [-1, 1, 2, 3, 2, 2 if moments.label[5] == 2 else 1]
 
 
 def test_of_calls_that_overlap_the_one_that_started_last_is_shown() -> None:
     # The first ends inside of the second.
-    moments = points([], [(0, 0, 20, 1), (0, 10, 40, 2), (0, 30, 50, 3)]).moments
+    moments = points([], [(0, 0, 20, 1), (0, 10, 40, 2), (0, 30, 50, 3)])
     assert moments.time.tolist() == [0, 10, 20, 30, 40, 50]
     assert moments.label.tolist() == [-1, 1, 2, 2, 3, 3]
 

@@ -1,7 +1,7 @@
 """The replay of small random graphs, against a plain program that goes through moments one after the other."""
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -19,23 +19,20 @@ from nsys2prv.efficiency.graph.replay import (
     WHOLE,
     EdgeKind,
     Edges,
-    Moments,
     RunGraph,
     Step,
-    Variant,
     as_changed,
     replay,
     replays,
 )
+from nsys2prv.efficiency.intervals import Integers, Numbers
 from nsys2prv.errors import UsageError
-
-Weights = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def graph_of(time: list[int], edges: list[tuple[int, int, int, int]]) -> RunGraph:
     """A graph of moments on two rows in turn, and edges: source, target, least weight, kind."""
     row = np.arange(len(time), dtype=np.int32) % 2
-    collector = EdgeCollector(Moments(np.array(time, dtype=np.int64), row, row))
+    collector = EdgeCollector(np.array(time, dtype=np.int64), row, row)
     for source, target, weight, kind in edges:
         collector.add(EdgeKind(kind), np.array([source]), np.array([target]), weight)
     return collector.graph()
@@ -55,11 +52,11 @@ def graphs(draw: st.DrawFn) -> RunGraph:
     return graph_of(time, [(min(u, v), max(u, v), *rest) for u, v, *rest in edges if u != v])
 
 
-def _plain(graph: RunGraph, weight: Weights, limits: Sequence[int]) -> list[int]:
+def _plain(graph: RunGraph, weight: Numbers, limits: Sequence[int]) -> list[int]:
     """When each moment is, one after the other."""
     times: list[int] = []
     growth, earlier, target = 0, 0, np.array(targets(graph))
-    for moment, measured in enumerate(graph.moments.time.tolist()):
+    for moment, measured in enumerate(graph.time.tolist()):
         places = [place for place in np.flatnonzero(target == moment).tolist() if weight[place] != REMOVED]
         growth += sum(max(int(weight[place] - graph.weight[place]), 0) for place in places)
         allowed = [times[graph.source[place]] + int(weight[place]) for place in places]
@@ -69,11 +66,12 @@ def _plain(graph: RunGraph, weight: Weights, limits: Sequence[int]) -> list[int]
     return times
 
 
-def _limited(limits: Sequence[int]) -> Variant:
-    return lambda edges, weight: (weight, np.array(limits[slice(*edges.moments)], dtype=np.int8))
+def _limited(limits: Sequence[int], edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
+    limit[:] = limits
+    return weight
 
 
-def _to(weight: Weights) -> list[Step]:
+def _to(weight: Numbers) -> list[Step]:
     return [lambda edges, _: weight[edges.number]]
 
 
@@ -81,7 +79,7 @@ def _to(weight: Weights) -> list[Step]:
 def test_a_replay_without_a_change_gives_the_measured_times(graph: RunGraph, size: int) -> None:
     with patch.object(passes, "BLOCK", size):
         replayed = replay(graph)
-    assert replayed.time.tolist() == graph.moments.time.tolist()
+    assert replayed.time.tolist() == graph.time.tolist()
     assert replayed.edge.tolist() == replay(graph).edge.tolist()
 
 
@@ -92,11 +90,11 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     is_changed = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     weight = np.where(np.array(is_changed, dtype=bool), np.array(changed, dtype=np.int64), graph.weight)
     target = np.array(targets(graph))
-    moments = len(graph.moments)
+    moments = len(graph.time)
     limits = data.draw(st.lists(st.sampled_from([FREE, HELD, FOLLOWS]), min_size=moments, max_size=moments))
     with patch.object(passes, "BLOCK", size):
-        replayed, limited = replays(graph, _to(weight), [as_changed, _limited(limits)])
-        (alone,) = replays(graph, _to(weight), [_limited(limits)], with_edges=False)
+        replayed, limited = replays(graph, _to(weight), [as_changed, partial(_limited, limits)])
+        (alone,) = replays(graph, _to(weight), [partial(_limited, limits)], with_edges=False)
     assert replayed.time.tolist() == _plain(graph, weight, [FREE] * moments)
     assert limited.time.tolist() == alone.time.tolist() == _plain(graph, weight, limits)
     for moment, edge in enumerate(replayed.edge.tolist()):
@@ -108,7 +106,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
 
 @given(graphs())
 def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> None:
-    last = len(graph.moments) - 1
+    last = len(graph.time) - 1
     path = replay(graph).path(last)
     moments = [*path.source.tolist(), last]
     assert path.target.tolist() == moments[1:]
@@ -119,17 +117,17 @@ def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> No
 
 @given(graphs())
 def test_slack_is_how_much_later_a_moment_may_be(graph: RunGraph) -> None:
-    latest = [int(graph.moments.time[-1])] * len(graph.moments)
+    latest = [int(graph.time[-1])] * len(graph.time)
     target = targets(graph)
     for moment in reversed(range(len(latest))):
         for edge in np.flatnonzero(graph.source == moment):
             latest[moment] = min(latest[moment], latest[target[edge]] - int(graph.weight[edge]))
-    assert (graph.slacks() + graph.moments.time).tolist() == latest
+    assert (graph.slacks() + graph.time).tolist() == latest
 
 
 def test_edges_that_go_back_are_left_out_and_classes_take_what_was_seen() -> None:
     row = np.zeros(4, dtype=np.int32)
-    edges = EdgeCollector(Moments(np.array([0, 10, 100, 200]), row, row))
+    edges = EdgeCollector(np.array([0, 10, 100, 200]), row, row)
     seen, unseen = -100, -200
     edges.add(EdgeKind.LAUNCH, np.array([0, 2, 1]), np.array([2, 1, 3]), np.array([seen, seen, unseen]))
     edges.takes(np.full(12, seen), np.array([0, 3, *[15] * 10]))
@@ -144,11 +142,11 @@ def test_changes_are_made_once_for_all_variants_and_only_times_are_kept() -> Non
     graph = graph_of([0, 50, 90], [(0, 1, WHOLE, 0), (1, 2, WHOLE, 0)])
     calls: list[int] = []
 
-    def halved(edges: Edges, weight: Weights) -> Weights:
+    def halved(edges: Edges, weight: Numbers) -> Numbers:
         calls.append(len(edges))
         return weight // 2
 
-    free, held = replays(graph, [halved], [as_changed, _limited([FREE, HELD, FREE])], with_edges=False)
+    free, held = replays(graph, [halved], [as_changed, partial(_limited, [FREE, HELD, FREE])], with_edges=False)
     assert calls == [2]
     assert (free.time.tolist(), held.time.tolist()) == ([0, 25, 45], [0, 50, 70])
     assert len(free.edge) == len(held.edge) == 0
@@ -172,7 +170,7 @@ def test_compiled_loops_give_the_same_with_and_without_a_folder_for_compiled_cod
         if folder is not None:
             monkeypatch.setenv("NUMBA_CACHE_DIR", folder)
         halved = replay(graph, [lambda _, weight: weight // 2])
-        path = halved.path(len(graph.moments) - 1)
+        path = halved.path(len(graph.time) - 1)
         results.append((halved.time.tolist(), halved.edge.tolist(), path.number.tolist(), graph.slacks().tolist()))
     passes._compiled.cache_clear()
     assert results[0] == results[1] == results[2]

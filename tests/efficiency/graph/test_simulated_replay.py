@@ -58,10 +58,10 @@ def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) ->
     built = graph_of(run, tmp_path)
 
     graph = built.graph
-    assert (replay(graph).time == graph.moments.time).all()
-    assert graph.moments.time[-1] - graph.moments.time[0] <= run.length
+    assert (replay(graph).time == graph.time).all()
+    assert graph.time[-1] - graph.time[0] <= run.length
     # Each operation has a start and an end.
-    assert len(graph.moments) >= 2 * len(run.recorded.operations)
+    assert len(graph.time) >= 2 * len(run.recorded.operations)
 
 
 # -- what operations and calls wait for by events is what the simulator made them wait for ---------------
