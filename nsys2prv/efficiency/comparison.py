@@ -20,6 +20,7 @@ from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
+from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
@@ -317,11 +318,12 @@ def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
     return pl.when(denominator != 0).then(numerator / denominator)
 
 
-def _metric_rows(results: Results) -> pl.DataFrame:
-    rows = pl.concat(result.tables["tree"].with_columns(run=pl.lit(run)) for run, result in results.items())
-    first = results["A"].tables["run"].select(rows["metric"].unique().to_list()).row(0, named=True)
-    before = pl.col("metric").replace_strict(first, return_dtype=pl.Float64)
-    return rows.with_columns(change=pl.col("value") - before)
+def _metric_rows(results: Results) -> list[dict[str, Any]]:
+    runs = {run: result.tables["run"].row(0, named=True) for run, result in results.items()}
+    rows = [
+        {"run": run, "before": runs["A"][row["metric"]], **row} for run, values in runs.items() for row in tree_rows(values)
+    ]
+    return [{**row, "change": None if None in (row["value"], row["before"]) else row["value"] - row["before"]} for row in rows]
 
 
 def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:

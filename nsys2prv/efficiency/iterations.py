@@ -214,9 +214,8 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
             bounded.append(_bounded_by_period(work, group, period, *begin))
     if not bounded:
         if not any(_tried(work) for work in works.values()):
-            raise _NoIterations(
-                f"no kernel, copy or collective is executed {_LEAST_ITERATIONS + 1} times or more over the work"
-            )
+            least = _LEAST_ITERATIONS + 1
+            raise _NoIterations(f"no kernel, copy or collective is executed {least} times or more over the work")
         is_alone = all(work["key"].n_unique() == 1 for work in works.values())
         raise _NoIterations("one kernel repeats alone" if is_alone else "kernels, copies and collectives have no period")
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)

@@ -210,7 +210,6 @@ WINDOWS = Table(
         EFFICIENCY_COLUMNS), spare=("share",)),
 )  # fmt: skip
 
-
 TABLES = (RUN, NODES, DEVICES, TASKS, USEFUL_TIME, THREADS)
 
 
