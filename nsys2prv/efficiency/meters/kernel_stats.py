@@ -261,8 +261,7 @@ def _modes_of_bars(bars: pl.DataFrame) -> Numbers:
         valley, counts, peaks = edges[1:-1], np.diff(before[edges]), np.maximum.reduceat(smooth, edges[:-1])
         # How flat it is between two peaks: the valley over the lower one, 1 where one of them is too small.
         is_small = np.minimum(counts[:-1], counts[1:]) < _LEAST_SHARE * heights.sum()
-        depth = np.minimum(smooth[valley - 1], smooth[valley]) / np.minimum(peaks[:-1], peaks[1:])
-        flat = np.where(is_small, 1.0, depth)
+        flat = np.where(is_small, 1.0, np.minimum(smooth[valley - 1], smooth[valley]) / np.minimum(peaks[:-1], peaks[1:]))
         if flat.max() <= _DEEPEST_VALLEY:
             break
         edges = np.delete(edges, flat.argmax() + 1)
