@@ -39,11 +39,11 @@ CEILINGS = {
     "run": (2_278, 9),
     "trace": (971, 6),
     "paraver": (3_804, 17),
-    "efficiency": (17_132, 69),
+    "efficiency": (16_972, 69),
     "demo": (1_737, 9),
     "cli": (758, 5),
     "api": (341, 2),
-    "../tests": (32_084, 173),
+    "../tests": (31_962, 173),
 }
 
 # The places where one of `trace`, `paraver` and `efficiency` may know another.

@@ -18,9 +18,6 @@ from nsys2prv.errors import counted
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary.wording import time
 
-_KINDS = {"nccl": "collectives of NCCL", "mpi": "collectives of MPI", "messages": "messages"}
-"""Kinds of anchors."""
-
 _COLUMNS: tuple[tuple[Column, str], ...] = (
     (Column.text("host", "host, or report where nothing ties those of a host to each other"), "host"),
     (Column.text("method", "how it was placed, as of docs/clocks.md"), "method"),
@@ -34,14 +31,12 @@ _COLUMNS: tuple[tuple[Column, str], ...] = (
     (Column.number("drift_ppm", "drift in millionths; null without an estimate"), "drift_ppm"),
     (Column.number("drift_error_ppm", "how far the drift can be off, in millionths; null: not known"), "drift_error_ppm"),
     (Column.count("anchors", "collectives and messages that it was estimated from; null without an estimate"), "anchors"),
-    *(
-        pair
-        for kind, title in _KINDS.items()
-        for pair in (
-            (Column.count(f"{kind}_anchors", f"{title} that it was estimated from"), f"anchors_by_kind.{kind}.used"),
-            (Column.count(f"{kind}_outliers", f"{title} that do not fit to the estimate"), f"anchors_by_kind.{kind}.outliers"),
-        )
-    ),
+    (Column.count("nccl_anchors", "collectives of NCCL that it was estimated from"), "anchors_by_kind.nccl.used"),
+    (Column.count("nccl_outliers", "collectives of NCCL that do not fit to the estimate"), "anchors_by_kind.nccl.outliers"),
+    (Column.count("mpi_anchors", "collectives of MPI that it was estimated from"), "anchors_by_kind.mpi.used"),
+    (Column.count("mpi_outliers", "collectives of MPI that do not fit to the estimate"), "anchors_by_kind.mpi.outliers"),
+    (Column.count("messages_anchors", "messages that it was estimated from"), "anchors_by_kind.messages.used"),
+    (Column.count("messages_outliers", "messages that do not fit to the estimate"), "anchors_by_kind.messages.outliers"),
     (Column.ns("contradiction_ns", "by how much the most violated bound is violated as placed; null without bounds"),
      "contradiction_ns"),
     (Column.count("steps", "jumps that were found"), ""),
@@ -205,15 +200,12 @@ class TaskClocks:
         # Nothing is known of tasks of no report. Numbers of known clocks and groups are not negative.
         errors = [task.clock or ClockError(-1 - place, group=-1 - place) for place, task in enumerate(tasks)]
         self._errors = {error.clock: error for error in errors}
-        self._of_task = pl.DataFrame(
-            {
-                REPORT: [-1 - place if task.report is None else task.report for place, task in enumerate(tasks)],
-                CLOCK: [error.clock for error in errors],
-                GROUP: [error.group for error in errors],
-                OF_REPORT: [error.of_report for error in errors],
-            },
-            schema={REPORT: pl.Int64, CLOCK: pl.Int64, GROUP: pl.Int64, OF_REPORT: pl.Float64},
-        )
+        of_tasks = [
+            (-1 - place if task.report is None else task.report, error.clock, error.group, error.of_report)
+            for place, (task, error) in enumerate(zip(tasks, errors, strict=True))
+        ]
+        schema = {REPORT: pl.Int64, CLOCK: pl.Int64, GROUP: pl.Int64, OF_REPORT: pl.Float64}
+        self._of_task = pl.DataFrame(of_tasks, schema=schema, orient="row")
 
     def with_margins(self, events: pl.DataFrame, time: str) -> pl.DataFrame:
         """Events with the clocks of their tasks.

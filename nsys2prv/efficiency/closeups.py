@@ -88,30 +88,24 @@ def closeup_tables(run: MeasuredRun, tables: Frames) -> Filled:
     rows: list[Mapping[str, Any]] = []
     bars: list[pl.DataFrame] = []
     for devices, closeup in (*_of_findings(run, tables["findings"]), *_of_iterations(run, tables)):
-        shown, step = _bars(
-            run, _with_others(list(map(names.index, devices)), len(names)), closeup["begin_ns"], closeup["end_ns"]
-        )
+        drawn = _with_others(list(map(names.index, devices)), len(names))
+        shown, step = _bars(run, drawn, closeup["begin_ns"], closeup["end_ns"])
         if shown.height:
             rows.append({**closeup, "closeup": len(rows) + 1, "operations": shown["count"].sum(), "step_ns": step})
             bars.append(shown.with_columns(closeup=pl.lit(len(rows))))
     return {CLOSEUPS: rows, CLOSEUP_BARS: pl.concat(bars)} if rows else {}
 
 
-_Closeup = tuple[list[str], dict[str, Any]]
-"""Names of devices that are shown, and a row of `closeups`."""
-
-
-def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_Closeup]:
-    """Places of the first findings; of those that show the same only the first."""
+def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[tuple[list[str], dict[str, Any]]]:
+    """Names of devices that are shown, and a row of `closeups`: places of the first findings, of those that show the same only
+    the first."""
     length, operations = run.events.length, run.events.collections[ON_DEVICES.name].rows
     usual_distance = run.window.recorded * len(run.events.rows.devices) / operations
     least_around = min(round(_AROUND * usual_distance), round(_MOST_AROUND * length))
-    closeups: list[_Closeup] = []
+    closeups: list[tuple[list[str], dict[str, Any]]] = []
     places = findings.sort("place").select("place", "device", "worst_begin_ns", "worst_end_ns")
     for place, device, begin, end in places.drop_nulls(["worst_begin_ns", "worst_end_ns"]).iter_rows():
-        is_seen = any(
-            closeup["begin_ns"] <= begin and end <= closeup["end_ns"] and closeup["device"] == device for _, closeup in closeups
-        )
+        is_seen = any(seen["begin_ns"] <= begin and end <= seen["end_ns"] and seen["device"] == device for _, seen in closeups)
         if 0 < end - begin <= _LARGEST_SHARE * length and not is_seen and len(closeups) < _MOST_FINDINGS:
             around = max((end - begin) // 2, least_around)
             edges = {"begin_ns": max(begin - around, 0), "end_ns": min(end + around, length)}
@@ -120,8 +114,8 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[_Closeup]:
     return closeups
 
 
-def _of_iterations(run: MeasuredRun, tables: Frames) -> list[_Closeup]:
-    """The slowest iteration, and one of median length; where there is no other, only the latter.
+def _of_iterations(run: MeasuredRun, tables: Frames) -> list[tuple[list[str], dict[str, Any]]]:
+    """The same of the slowest iteration, and one of median length; where there is no other, only the latter.
 
     They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one."""
     warm_up = tables["iterations"].filter(pl.col("kind") == WARM_UP)["iteration"]

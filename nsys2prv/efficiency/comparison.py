@@ -98,7 +98,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         ),
         tables_of.MATCHED: () if by.per == PROCESS else _matched(results, compared),
         tables_of.CHANGES: _changes(results, compared, by),
-        tables_of.GATE: judge(options.fail_if, first, later),
+        tables_of.GATE: [judge(condition, first, run) for condition in options.fail_if for run in later],
     }
     head = {
         "format": tables_of.FORMAT,
@@ -199,9 +199,6 @@ def _common_start(several: Sequence[Sequence[str]]) -> list[str]:
 
 def _readable(text: str) -> str:
     return short(as_utf8(text), LONGEST_LABEL)
-
-
-# -- the runs -------------------------------------------------------------------------------------------------------------
 
 
 _COLUMNS = {
@@ -319,9 +316,6 @@ def _scaling(kind: ScalingKind, total: pl.Expr, per_device: pl.Expr) -> pl.Expr:
 
 def _ratio(numerator: pl.Expr, denominator: pl.Expr) -> pl.Expr:
     return pl.when(denominator != 0).then(numerator / denominator)
-
-
-# -- what is compared -----------------------------------------------------------------------------------------------------
 
 
 def _metric_rows(results: Results) -> list[dict[str, Any]]:

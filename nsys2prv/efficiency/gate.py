@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
@@ -42,12 +42,8 @@ def check_conditions(conditions: Iterable[str]) -> None:
             raise UsageError(f"--fail-if '{short(condition)}': {why}")
 
 
-def judge(conditions: Iterable[str], first: Run, later: Sequence[Run]) -> list[dict[str, Any]]:
-    """Rows of the table `gate`: each condition (as of `gate_conditions`) of each run but the first."""
-    return [_row(condition, first, run) for condition in conditions for run in later]
-
-
-def _row(condition: str, first: Run, run: Run) -> dict[str, Any]:
+def judge(condition: str, first: Run, run: Run) -> dict[str, Any]:
+    """A row of the table `gate`: a condition, as of `CompareOptions`, of a run."""
     parts = CONDITION.fullmatch(condition)
     # Options have refused all others.
     assert parts is not None
@@ -55,9 +51,7 @@ def _row(condition: str, first: Run, run: Run) -> dict[str, Any]:
     value, base = _interval(metric, run, first), _interval(metric, first, first) if parts["first"] else (1.0, 1.0, 1.0)
     bound = None if base is None else [number * factor if factor else 0.0 for number in base]
     # A length of which nothing is known is null.
-    numbers = (
-        number if math.isfinite(number) else None for of_three in (value, bound) for number in of_three or [math.inf] * 3
-    )
+    numbers = (number if math.isfinite(number) else None for three in (value, bound) for number in three or [math.inf] * 3)
     columns = zip(("value", "least", "most", "bound", "least_bound", "most_bound"), numbers, strict=True)
     row = {"condition": condition, "run": name, "metric": metric, "unit": _UNITS[metric], **dict(columns)}
     if value is None or base is None or bound is None:

@@ -88,9 +88,6 @@ def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
     return iterations.filter((count - usual).abs() <= _DIFFERENT * usual)
 
 
-# -- NVTX ranges ------------------------------------------------------------------------------------
-
-
 def _by_ranges(
     run: MeasuredRun, operations: pl.DataFrame, groups: pl.Series, requested: str | None
 ) -> tuple[pl.DataFrame, str] | None:
@@ -191,9 +188,6 @@ def _bounded_by_launches(operations: pl.DataFrame, launched: pl.DataFrame) -> pl
     return bounded.select(*_SCHEMA)
 
 
-# -- period -----------------------------------------------------------------------------------------
-
-
 class _Period(NamedTuple):
     """How every so many executions of a name (`stride`) mark a period of a group: their places, which segments between two are
     alike, the share of the time of work in these, and operations in one."""
@@ -220,9 +214,8 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
             bounded.append(_bounded_by_period(work, group, period, *begin))
     if not bounded:
         if not any(_tried(work) for work in works.values()):
-            raise _NoIterations(
-                f"no kernel, copy or collective is executed {_LEAST_ITERATIONS + 1} times or more over the work"
-            )
+            least = _LEAST_ITERATIONS + 1
+            raise _NoIterations(f"no kernel, copy or collective is executed {least} times or more over the work")
         is_alone = all(work["key"].n_unique() == 1 for work in works.values())
         raise _NoIterations("one kernel repeats alone" if is_alone else "kernels, copies and collectives have no period")
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
@@ -371,9 +364,6 @@ def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: i
     is_cut = bool(len(before) and np.mean(before == key[: edges[0] + operations][-len(before) :]) >= _NEARLY_ALL)
     times = {"number": np.arange(len(ends)), "begin": start[edges[: len(ends)]], "end": ends}
     return pl.DataFrame({"group": group, **times, "is_cut": is_cut}, schema=_SCHEMA)
-
-
-# -- numbers ----------------------------------------------------------------------------------------
 
 
 def _numbered(operations: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFrame:

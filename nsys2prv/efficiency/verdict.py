@@ -81,8 +81,8 @@ class Verdict(NamedTuple):
 def level(value: float | None) -> str | None:
     """The level of an efficiency.
 
-    >>> level(0.8), level(0.799), level(0.3), level(None)
-    ('good', 'fair', 'poor', None)
+    >>> level(0.8), level(0.799), level(0.5), level(0.499), level(None)
+    ('good', 'fair', 'fair', 'poor', None)
     """
     return None if value is None else GOOD if value >= GOOD_FROM else FAIR if value >= FAIR_FROM else POOR
 

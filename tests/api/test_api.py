@@ -26,7 +26,7 @@ from nsys2prv.demo.run_demo import cluster_of_demo
 from nsys2prv.efficiency.efficiency_options import COMPARE_OPTIONS, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.memory_in_use import MEMORY_BINS, MEMORY_IN_USE
-from nsys2prv.efficiency.outputs.page.content import NAMES
+from nsys2prv.efficiency.outputs.page.content import DRAWINGS
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.errors import DiskFull, ReportNotFound, UsageError
 from nsys2prv.run.options import ReadOptions
@@ -361,7 +361,7 @@ def test_the_page_of_the_site_has_every_cell_and_output() -> None:
             assert "text/html" in data or escape("".join(data["text/plain"])) in html
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", DRAWINGS)
 def test_drawings_are_shown_without_scripts(result: EfficiencyResult, name: str) -> None:
     result = with_memory(result) if name == "memory" else result
     drawn = result.plot(name)
@@ -376,6 +376,6 @@ def test_a_drawing_that_does_not_exist_names_what_is_near(result: EfficiencyResu
     with pytest.raises(UsageError, match="did you mean iterations"):
         result.plot("iteration")
     nothing = {name: table.clear() for name, table in result.tables.items()}
-    for name in NAMES:
+    for name in DRAWINGS:
         with pytest.raises(UsageError, match="this run has nothing to show"):
             EfficiencyResult(result.head, nothing).plot(name)

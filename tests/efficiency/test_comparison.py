@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support.command_line import CommandLine
-from support.measured import picked, row
+from support.measured import measured, picked, row, written
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency import comparison_tables
@@ -36,17 +36,14 @@ def one_gpu(folder: Path) -> Path:
 
 def two_gpus(folder: Path) -> Path:
     """The same kernels of one name on two devices, each half as long but the small one; one more kernel; 625 ns."""
-    folder = folder / "two"
-    folder.mkdir()
-    for rank in range(2):
-        report = ReportBuilder(rank=rank, ranks=2, pid=2000 + rank).gpu(rank)
+    reports = [ReportBuilder(rank=rank, ranks=2, pid=2000 + rank).gpu(rank) for rank in range(2)]
+    for rank, report in enumerate(reports):
         report.kernel(GEMM, 100, 400, launch=(10, 20))
         report.kernel(SMALL, 400, 600, launch=(20, 30))
         if rank:
             report.kernel(NEW, 600, 625, launch=(30, 40))
         report.api_call("cudaFree_v3020", 0, 10)
-        report.write(folder / f"rank{rank}.sqlite")
-    return folder
+    return written(folder / "two", *reports)[0].parent
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +83,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Efficienc
 
     @cache
     def of(ranks: int, iterations: int, warm_up: int = 0, start_up: int = 0) -> EfficiencyResult:
-        folder = tmp_path_factory.mktemp("trained")
-        for rank in range(ranks):
-            report = ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank)
+        reports = [ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank) for rank in range(ranks)]
+        for report in reports:
             report.api_call("cudaFree_v3020", 0, 10)
             for place in range(start_up):
                 report.kernel("fill", 100_000 + 2_000 * place, 101_000 + 2_000 * place, launch=(50_000 + place, 50_001 + place))
@@ -97,8 +93,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Efficienc
                 for place, name in enumerate(("forward", "backward", "step")):
                     at = begin + 300_000 * place
                     report.kernel(name, at, at + 200_000, launch=(at - 20_000, at - 10_000))
-            report.write(folder / f"rank{rank}.sqlite")
-        return measure([folder], EfficiencyOptions(align="utc"))
+        return measured(tmp_path_factory.mktemp("trained"), *reports)
 
     return of
 
@@ -176,11 +171,6 @@ def test_the_text_begins_with_what_the_runs_are_against_the_first(results: list[
     assert texts.as_markdown().startswith(f"### Comparison of runs\n\n- {in_markdown}; changed most: ")
 
 
-def test_a_warning_of_several_runs_is_told_once(results: list[EfficiencyResult]) -> None:
-    warned = [EfficiencyResult({**run.head, "warnings": ["odd", "odd"]}, run.tables) for run in results]
-    assert compared(*warned, results[0]).head["warnings"] == ["A, B: odd"]
-
-
 def test_what_changed_is_told_per_device_the_largest_first(results: list[EfficiencyResult]) -> None:
     found = compared(*results).tables["changes"]
 
@@ -201,9 +191,11 @@ def test_what_changed_is_told_per_device_the_largest_first(results: list[Efficie
     assert picked(launches, "before_ns", "after_ns") == [(20.0, 25.0)]
 
 
-def test_three_runs_have_letters_in_the_order_given(results: list[EfficiencyResult]) -> None:
-    found = compared(results[1], results[0], results[1])
+def test_three_runs_have_letters_in_the_order_given_and_a_warning_of_two_is_told_once(results: list[EfficiencyResult]) -> None:
+    warned = [EfficiencyResult({**run.head, "warnings": ["odd", "odd"]}, run.tables) for run in reversed(results)]
+    found = compared(*warned, results[1])
 
+    assert found.head["warnings"] == ["A, B: odd"]
     assert [one["run"] for one in found.head["runs"]] == ["A", "B", "C"]
     assert found.tables["runs"]["useful_scalability"].to_list() == pytest.approx([1.0, 1025 / 800, 1.0])
     assert found.tables["changes"]["run"].unique().to_list() == ["B"]
@@ -275,6 +267,10 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "newer": lambda content: content.update(version=99),
     "other format": lambda content: content.update(format="something"),
     "no key": lambda content: content.pop("nccl"),
+    "no length": lambda content: content.update(window={"begin_ns": 0}),
+    "no least length": lambda content: content["length_interval"].update(least_ns=None),
+    "length as text": lambda content: content["length_interval"].update(most_ns="x"),
+    "length below 0": lambda content: content["length_interval"].update(least_ns=-1),
 }
 
 

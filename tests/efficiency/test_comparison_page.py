@@ -9,6 +9,7 @@ import pytest
 from support.browser import Browser, PageReader, with_script
 from support.command_line import CommandLine
 from support.hostile_report import BEFORE, BEHIND
+from support.measured import written
 from support.pages import axe_or_skip
 from support.report_builder import ReportBuilder
 
@@ -25,9 +26,8 @@ HOSTILE = [f"{piece}" for piece in (*BEFORE, *BEHIND) if "\ue000" not in piece]
 
 def trained(folder: Path, ranks: int, kernel: int, host: int) -> EfficiencyResult:
     """Ten iterations: a kernel of so many µs, and after it so many µs of the host, on each of the ranks."""
-    folder.mkdir()
-    for rank in range(ranks):
-        report = ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank)
+    reports = [ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank) for rank in range(ranks)]
+    for report in reports:
         report.api_call("cudaFree_v3020", 0, 10)
         at = 100_000
         for _ in range(10):
@@ -35,7 +35,7 @@ def trained(folder: Path, ranks: int, kernel: int, host: int) -> EfficiencyResul
                 report.kernel(name, at, at + length * 1000, launch=(at - 20_000, at - 10_000))
                 at += length * 1000 + 30_000
             at += host * 1000
-        report.write(folder / f"rank{rank}.sqlite")
+    written(folder, *reports)
     return measure([folder])
 
 
@@ -63,10 +63,6 @@ def page_of(result: ComparisonResult) -> str:
     return comparison_page(result.head, result.tables)
 
 
-def row_numbers(read: PageReader) -> list[str]:
-    return [element.text for element in read.all("li", **{"class": "leaf-row"})]
-
-
 def test_the_page_says_first_how_long_the_runs_take_and_what_changed_most(compared: Callable[..., ComparisonResult]) -> None:
     read = PageReader(page_of(compared("before", "after", fail_if=["iteration_ns > A", "load_balance >= 1"])))
 
@@ -81,7 +77,7 @@ def test_the_page_says_first_how_long_the_runs_take_and_what_changed_most(compar
         if "data-result" in element.attributes
     }
     assert tiles == {"fails": "tile poor", "passes": "tile good"}
-    rows = row_numbers(read)
+    rows = [element.text for element in read.all("li", **{"class": "leaf-row"})]
     assert any(re.match(r"A before ?10\.", row) for row in rows)
     assert any(row.startswith("launch-starved (host computing or off its CPU)") and "−2." in row for row in rows)
     assert {element.attributes["id"] for element in read.all("section")} == {

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.command_line import CommandLine
 from support.failed_runs import sentence
-from support.measured import NCCL, measured_tables, picked, row
+from support.measured import NCCL, measured_tables, picked, row, written
 from support.report_builder import ReportBuilder
 
 from nsys2prv import NsysRun, open_run
@@ -34,7 +34,7 @@ from nsys2prv.efficiency.metrics import (
     at_length,
     with_ideal_network,
 )
-from nsys2prv.efficiency.outputs.export import as_talp
+from nsys2prv.efficiency.outputs.export import GENERATOR, as_talp
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
@@ -116,6 +116,9 @@ def test_the_tree_of_the_devices(of_two_gpus: EfficiencyResult) -> None:
     assert run["load_balance"] == pytest.approx(750 / 800)
     assert run["communication_efficiency"] == pytest.approx(400 / 600)
     assert run["orchestration_efficiency"] == pytest.approx(600 / 1000)
+    useful = row(of_two_gpus.tables["useful"], over="devices")
+    assert (useful["total_ns"], useful["average_ns"], useful["maximum_ns"]) == (750, 375.0, 400)
+    assert (useful["deviation_ns"], useful["avg_max"]) == (25.0, run["load_balance"])
 
 
 def test_nccl_kernels_count_as_useful_when_they_shall(nccl_is_useful: EfficiencyResult) -> None:
@@ -205,15 +208,13 @@ def test_the_product_of_the_factors_is_the_efficiency_of_the_hosts(processes: li
 
 def test_threads_that_only_launch_do_not_raise_the_efficiency_of_mpi(tmp_path: Path) -> None:
     """Two processes that are in MPI for 400 and 200 of 1000 ns; each has a thread beside that launches."""
-    paths = []
-    for rank, in_mpi in enumerate((400, 200)):
-        report = ReportBuilder(rank=rank, ranks=2, with_mpi=True, pid=1000 + rank * 10).gpu(rank)
+    reports = [ReportBuilder(rank=rank, ranks=2, with_mpi=True, pid=1000 + rank * 10).gpu(rank) for rank in range(2)]
+    for rank, (report, in_mpi) in enumerate(zip(reports, (400, 200), strict=True)):
         report.api_call("cudaLaunchKernel_v7000", 0, 100)
         report.mpi_collective("MPI_Allreduce", 500, 500 + in_mpi)
         report.api_call("cudaLaunchKernel_v7000", 990, 1000, tid=1000 + rank * 10 + 1)
         report.kernel("k", 200, 300)
-        paths.append(report.write(tmp_path / f"{rank}.sqlite"))
-    run = measured_tables(paths, ())["run"].row(0, named=True)
+    run = measured_tables(written(tmp_path, *reports), ())["run"].row(0, named=True)
 
     assert (run["processes"], run["threads"], run["mpi_ns"]) == (2, 4, 600)
     assert (run["mean_mpi_ns"], run["min_mpi_ns"]) == (300, 200)
@@ -252,12 +253,10 @@ def test_a_gpu_that_is_idle_throughout_counts(two_gpus: list[Path]) -> None:
 
 
 def test_a_gpu_that_several_processes_use_counts_once_with_the_union(tmp_path: Path) -> None:
-    shared = []
-    for pid, (begin, end) in ((1000, (0, 60)), (1001, (40, 100))):
-        report = ReportBuilder(pid=pid).gpu(0)
-        report.kernel("k", begin, end)
-        shared.append(report.write(tmp_path / f"{pid}.sqlite"))
-    found = measured_tables(shared, ("devices", "tasks"))
+    shared = [ReportBuilder(pid=1000).gpu(0), ReportBuilder(pid=1001).gpu(0)]
+    shared[0].kernel("k", 0, 60)
+    shared[1].kernel("k", 40, 100)
+    found = measured_tables(written(tmp_path, *shared), ("devices", "tasks"))
 
     assert picked(found["devices"], "device", "useful_ns", "streams") == [("node01:D0", 100, 2)]
     assert found["tasks"]["useful_ns"].to_list() == [60, 60]
@@ -326,13 +325,6 @@ def test_overlap_counts_kernels_at_once_and_keeps_tasks_that_never_have_so_many(
     summary = row(tables["overlap_summary"], kernels=2, base="trace")
     assert summary == {"kernels": 2, "base": "trace", "average": 0.025, "maximum": 0.05, "minimum": 0.0,
                        "deviation": 0.025, "avg_max": 0.5}  # fmt: skip
-
-
-def test_useful_time_has_the_load_balance_as_average_over_maximum(of_two_gpus: EfficiencyResult) -> None:
-    of_devices = row(of_two_gpus.tables["useful"], over="devices")
-
-    assert (of_devices["total_ns"], of_devices["average_ns"], of_devices["maximum_ns"]) == (750, 375.0, 400)
-    assert (of_devices["deviation_ns"], of_devices["avg_max"]) == (25.0, 0.9375)
 
 
 def test_gaps_tell_what_the_launching_thread_did(of_two_gpus: EfficiencyResult) -> None:
@@ -435,15 +427,11 @@ def test_durations_have_the_quantiles_of_numpy(tmp_path: Path, lengths: list[int
     assert found["deviation_ns"] == pytest.approx(values.std(), abs=1e-3)
 
 
-def test_the_same_kernel_that_is_slower_on_one_device_is_named(of_two_gpus: EfficiencyResult) -> None:
-    found = row(of_two_gpus.tables["kernels"], kernel="k1(int)")
-
-    assert (found["slowest_device"], found["avg_max"]) == ("node01:D1", pytest.approx(300 / 400))
-
-
-def test_copies_and_calls(of_two_gpus: EfficiencyResult) -> None:
+def test_kernels_copies_and_calls(of_two_gpus: EfficiencyResult) -> None:
     tables = of_two_gpus.tables
 
+    slower = row(tables["kernels"], kernel="k1(int)")
+    assert (slower["slowest_device"], slower["avg_max"]) == ("node01:D1", pytest.approx(300 / 400))
     assert picked(tables["memory_operations"], "operation", "source", "destination", "from_bytes", "bytes", "total_ns") == [
         ("CUDA memcpy Host-to-Device", "Pinned", "Device", 1024, 4096, 150)
     ]
@@ -480,6 +468,9 @@ def test_json_has_every_key_table_and_column_of_the_schema(of_two_gpus: Efficien
 
     assert list(content) == [key for key, _, _ in table_registry.HEAD]
     assert (content["format"], content["version"]) == (table_registry.FORMAT, table_registry.VERSION)
+    names = [table.name for table in table_registry.TABLES]
+    assert names[:7] == ["run", "tree", "findings", "finding_checks", "finding_devices", "finding_numbers", "nodes"]
+    assert names == list(content["tables"])
     for table in table_registry.TABLES:
         columns = content["tables"][table.name]
         assert list(columns) == list(table.schema)
@@ -487,16 +478,18 @@ def test_json_has_every_key_table_and_column_of_the_schema(of_two_gpus: Efficien
         assert pl.DataFrame(columns, schema=table.schema).height == len(columns[table.columns[0].name])
 
 
-def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line: CommandLine) -> None:
+def test_the_command_writes_json_csv_talp_and_a_page(two_gpus: list[Path], command_line: CommandLine) -> None:
+    folder = command_line.folder
+    (folder / "page.html").write_bytes(b"<html>" + GENERATOR + b'0.0.1">')
     done = command_line.run(
         "efficiency", *two_gpus, "--align", "utc", "--json-file", "out.json", "--csv", "tables", "--talp", "talp.json",
-        "--regions", "step",
+        "-o", "page.html", "--regions", "step",
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     assert "Device Parallel Efficiency" in done.stdout
     assert "37.5 %" in done.stdout
-    folder = command_line.folder
+    assert '<section id="efficiencies">' in (folder / "page.html").read_text(encoding="utf-8")
     assert json.loads((folder / "out.json").read_text())["tables"]["run"]["useful_ns"] == [750]
     assert pl.read_csv(folder / "tables" / "devices.csv")["useful_ns"].to_list() == [350, 400]
     talp = json.loads((folder / "talp.json").read_text())
@@ -511,6 +504,9 @@ def test_the_command_writes_json_csv_and_talp(two_gpus: list[Path], command_line
         (["--talp", "."], 5),
         (["--json-file", "no/such/folder.json"], 5),
         (["--csv", "former.csv"], 5),
+        # There is no such report either, but nobody looks for it.
+        (["none.sqlite", "-o", "not/there/page.html"], 5),
+        (["-o", "."], 5),
         (["--json-file", "same.json", "--talp", "./same.json"], 5),
         (["--scratch", "no-such-folder"], 5),
         (["--ranks", "9"], 7),

@@ -1,6 +1,5 @@
 """The gate of `compare`: what fails, what passes, what is not decidable, and how it is said."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from nsys2prv.efficiency.comparison import compare, path_labels
 from nsys2prv.efficiency.efficiency_options import CompareOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.errors import GateFailed, GateNotDecidable, NotEfficiency, UsageError
+from nsys2prv.errors import GateFailed, GateNotDecidable, UsageError
 
 
 def run(folder: Path, name: str, useful: int, kernel: str = "gemm") -> Path:
@@ -187,9 +186,7 @@ def test_the_exit_code_is_that_of_the_gate(files: list[Path], command_line: Comm
         errors = [line for line in done.stderr.splitlines() if line.startswith("nsys2prv: ")]
         assert len(errors) == (code != 0)
         assert said in done.stdout + done.stderr
-
-
-def test_one_form_is_printed(files: list[Path], command_line: CommandLine) -> None:
+    # One form is printed.
     assert command_line.run("compare", *files, "--json", "--markdown").returncode == UsageError.exit_code
 
 
@@ -209,15 +206,13 @@ def labels(*given: Path | EfficiencyResult, **options: Any) -> list[str]:
         (["/a/n1", "/a/n1/reports/rank0.sqlite"], ["n1", "n1/reports/rank0"]),
         ([f"/a/n{gpus}/{'x' * 50}{gpus}/reports" for gpus in (1, 4, 16)], ["n1", "n4", "n16"]),
         (["/a/rank0.sqlite", "/a/rank0.sqlite"], []),
+        # A run of several reports is called by what they have in common.
+        (["/a/v1/rank0.sqlite /a/v1/rank1.sqlite", "/a/v2/rank0.sqlite"], ["v1", "v2/rank0"]),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_labels_are_what_differs_in_the_paths(paths: list[str], expected: list[str]) -> None:
-    assert path_labels([[path] for path in paths]) == expected
-
-
-def test_a_run_of_several_reports_is_called_by_what_they_have_in_common() -> None:
-    assert path_labels([["/a/v1/rank0.sqlite", "/a/v1/rank1.sqlite"], ["/a/v2/rank0.sqlite"]]) == ["v1", "v2/rank0"]
+    assert path_labels([path.split() for path in paths]) == expected
 
 
 def test_runs_of_one_path_have_labels_of_what_else_differs(runs: list[EfficiencyResult]) -> None:
@@ -293,13 +288,3 @@ def test_texts_in_markdown_do_nothing(runs: list[EfficiencyResult], text: str) -
     shown = " ".join(words).replace("\\", "")
     if text.isprintable():
         assert " ".join(f"x{text}".split()).replace("\\", "") in shown
-
-
-def test_a_result_of_a_file_without_a_length_is_refused(runs: list[EfficiencyResult], tmp_path: Path) -> None:
-    content = runs[0].as_json()
-    intervals = ({}, {"least_ns": None, "most_ns": 1}, {"least_ns": 1, "most_ns": "x"}, {"least_ns": -1})
-    path = tmp_path / "damaged.json"
-    for damaged in ({"window": {"begin_ns": 0}}, *({"length_interval": interval} for interval in intervals)):
-        path.write_text(json.dumps({**content, **damaged}))
-        with pytest.raises(NotEfficiency, match="damaged"):
-            compare([path, runs[1]])

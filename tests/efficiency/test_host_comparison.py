@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.measured import MS
+from support.measured import MS, written
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.comparison import compare
@@ -16,13 +16,12 @@ from nsys2prv.vocabulary.wording import time
 
 def of_mpi(folder: Path, *work: int, length: int = 10) -> Path:
     """Ranks that compute for so many ms, and reduce until the end."""
-    folder.mkdir()
+    reports = []
     for rank, own in enumerate(work):
         report = ReportBuilder(rank=rank, ranks=len(work), pid=1000 + rank).communicator(rank=rank, size=len(work))
         report.nvtx_range("work", 0, own * MS).mpi_collective("MPI_Allreduce", own * MS, length * MS, size=8)
-        report.os_call("read", 1 * MS, 2 * MS).os_call("poll", 2 * MS, 4 * MS)
-        report.write(folder / f"rank{rank}.sqlite")
-    return folder
+        reports.append(report.os_call("read", 1 * MS, 2 * MS).os_call("poll", 2 * MS, 4 * MS))
+    return written(folder, *reports)[0].parent
 
 
 def of_hosts(path: Path, reads: int) -> Path:
@@ -57,9 +56,7 @@ def compared_mpi(tmp_path_factory: pytest.TempPathFactory) -> ComparisonResult:
 
 
 def test_runs_with_mpi_alone_are_compared_by_their_processes(compared_mpi: ComparisonResult) -> None:
-    result = compared_mpi
-
-    first, second = result.tables["runs"].rows(named=True)
+    first, second = compared_mpi.tables["runs"].rows(named=True)
     assert [(run["per"], run["size"], run["processes"], run["devices"]) for run in (first, second)] == [
         ("process", 2, 2, 0),
         ("process", 4, 4, 0),
@@ -69,10 +66,10 @@ def test_runs_with_mpi_alone_are_compared_by_their_processes(compared_mpi: Compa
     assert second["useful_scalability"] == pytest.approx(14 / 16)
     assert second["scaling_efficiency"] == pytest.approx(10 / 8 / 2)
     assert second["global_efficiency"] == pytest.approx(16 / 32 * 14 / 16)
-    trees = values(result.tables["metrics"], "metric", "value", "B")
-    assert trees["mpi_load_balance"] == pytest.approx(4 / 7)
-    assert set(result.tables["metrics"]["tree"]) == {"host"}
-    assert result.head["not_compared"] is None
+    metrics = compared_mpi.tables["metrics"]
+    assert values(metrics, "metric", "value", "B")["mpi_load_balance"] == pytest.approx(4 / 7)
+    assert set(metrics["tree"]) == {"host"}
+    assert compared_mpi.head["not_compared"] is None
 
 
 def test_their_wall_time_and_calls_are_compared(compared_mpi: ComparisonResult) -> None:
@@ -121,14 +118,12 @@ def test_a_run_with_a_gpu_and_one_without_say_what_can_not_be_compared(tmp_path:
 
 
 def test_text_and_markdown_have_the_wall_time_by_cause_of_the_page(compared_mpi: ComparisonResult) -> None:
-    result = compared_mpi
-
-    page = comparison_page(result.head, result.tables)
+    page = comparison_page(compared_mpi.head, compared_mpi.tables)
     title = "of the measured window, mean over host threads"
-    lines = [line for line in result.as_text().splitlines() if line.startswith("  MPI calls")]
+    lines = [line for line in compared_mpi.as_text().splitlines() if line.startswith("  MPI calls")]
     assert [" ".join(line.split()) for line in lines] == ["MPI calls 3.000 ms 30.0 % 4.000 ms 50.0 % +1.000 ms"]
-    assert "| MPI calls | 3.000 ms  30.0 % | 4.000 ms  50.0 % | +1.000 ms |" in result.as_markdown()
-    for row in result.tables["wall_time"].iter_rows(named=True):
+    assert "| MPI calls | 3.000 ms  30.0 % | 4.000 ms  50.0 % | +1.000 ms |" in compared_mpi.as_markdown()
+    for row in compared_mpi.tables["wall_time"].iter_rows(named=True):
         assert f"{row['run']}: {row['title']} {time(row['value_ns'])}" in page
-    for text in (result.as_text(), result.as_markdown(), page):
+    for text in (compared_mpi.as_text(), compared_mpi.as_markdown(), page):
         assert title in text

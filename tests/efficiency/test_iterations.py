@@ -45,8 +45,15 @@ def found(reports: Sequence[ReportBuilder], folder: Path, requested: str | None 
 
 
 def begins(result: RunIterations, device: int = 0) -> list[int]:
-    of_device = result.iterations.filter(pl.col("device") == device)
-    return of_device["begin"].to_list()
+    return result.iterations.filter(device=device)["begin"].to_list()
+
+
+def in_a_row(report: ReportBuilder, at: int, kernels: Sequence[tuple[str, int]]) -> int:
+    """Kernels (names and lengths) one after the other; returns the end of the last one."""
+    for kernel, length in kernels:
+        report.kernel(f"{kernel}(float*)", at, at + length, stream=7)
+        at += length
+    return at
 
 
 EVERY_MS = [1_000_000 * number for number in range(1, 13)]
@@ -55,8 +62,7 @@ EVERY_MS = [1_000_000 * number for number in range(1, 13)]
 def test_without_nvtx_iterations_are_the_period_of_kernels(tmp_path: Path) -> None:
     result = found([trained(0, EVERY_MS)], tmp_path)
     assert result.how == BY_KERNELS
-    first = begins(result)[0]
-    assert [begin - first for begin in begins(result)] == [1_000_000 * number for number in range(12)]
+    assert [begin - begins(result)[0] for begin in begins(result)] == [1_000_000 * number for number in range(12)]
     assert result.iterations["number"].to_list() == list(range(12))
     assert result.work is not None
     assert result.iterations["end"].to_list() == [*begins(result)[1:], result.work[1]]
@@ -105,8 +111,7 @@ def test_an_evaluation_step_does_not_end_the_search(tmp_path: Path) -> None:
     result = found([trained(0, EVERY_MS, evaluations=(5,))], tmp_path)
     assert result.how == BY_KERNELS
     # It begins as the others do, and is one of them.
-    first = begins(result)[0]
-    assert [begin - first for begin in begins(result)] == [1_000_000 * number for number in range(12)]
+    assert [begin - begins(result)[0] for begin in begins(result)] == [1_000_000 * number for number in range(12)]
 
 
 def test_first_iterations_that_take_longer_are_warm_up(tmp_path: Path) -> None:
@@ -161,19 +166,11 @@ def test_time_steps_that_begin_with_one_direction_after_the_other_are_found(tmp_
 
 def test_a_long_kernel_that_repeats_at_once_is_no_period_of_the_layers(tmp_path: Path) -> None:
     # Nine tenths of the time are in pairs of "gemm" and "bias", which come in two groups in each layer.
-    layer = [
-        *("gemm", "bias") * 4,
-        *(f"forward{n}" for n in range(12)),
-        *("gemm", "bias") * 4,
-        *(f"backward{n}" for n in range(9)),
-    ]
+    pairs = [("gemm", 40_000), ("bias", 1_000)] * 4
+    forward, backward = ([(f"{name}{n}", 1_000) for n in range(count)] for name, count in (("forward", 12), ("backward", 9)))
     report, at = ReportBuilder(rank=0).gpu(0), 0
     for _ in range(20):
-        for kernel in layer:
-            length = 40_000 if kernel == "gemm" else 1_000
-            report.kernel(f"{kernel}(float*)", at, at + length)
-            at += length
-        at += 5_000
+        at = in_a_row(report, at, [*pairs, *forward, *pairs, *backward]) + 5_000
     lengths = found([report], tmp_path).lengths["longest"].to_list()
     assert lengths == [*[8 * 40_000 + 29 * 1_000 + 5_000] * 19, 8 * 40_000 + 29 * 1_000]
 
@@ -181,17 +178,16 @@ def test_a_long_kernel_that_repeats_at_once_is_no_period_of_the_layers(tmp_path:
 def test_a_long_wait_in_one_iteration_is_no_boundary(tmp_path: Path) -> None:
     # As the first one loads code: the device is idle for 50 ms before "mlp", which is executed once more in it.
     report = ReportBuilder(rank=0).gpu(0)
-    layers = ("embed", "attention", "mlp", "loss", *(f"layer{n}" for n in range(20)))
-    starts = []
-    at = 1_000_000
+    first, others = (
+        [(name, 10_000) for name in names]
+        for names in (("embed", "attention"), ("mlp", "loss", *(f"layer{n}" for n in range(20))))
+    )
+    starts, at = [], 1_000_000
     for number in range(12):
         starts.append(at)
-        for kernel in layers:
-            for again in range(2 if number == 0 and kernel == "mlp" else 1):
-                at += 50_000_000 if number == 0 and kernel == "mlp" and not again else 0
-                report.kernel(f"{kernel}(float*)", at, at + 10_000)
-                at += 10_000
-        at += 100_000
+        at = in_a_row(report, at, first)
+        at = in_a_row(report, at + 50_000_000, others[:1]) if number == 0 else at
+        at = in_a_row(report, at, others) + 100_000
     result = found([report], tmp_path)
     assert [begin - begins(result)[0] for begin in begins(result)] == [start - starts[0] for start in starts]
 
@@ -205,14 +201,6 @@ def test_requested_ranges_are_the_iterations(tmp_path: Path) -> None:
     assert result.iterations.height == 4
     with pytest.raises(UsageError, match="no NVTX range is called other; did you mean three"):
         found([report], tmp_path, "other")
-
-
-def in_a_row(report: ReportBuilder, at: int, kernels: Sequence[tuple[str, int]]) -> int:
-    """Kernels (names and lengths) one after the other; returns the end of the last one."""
-    for kernel, length in kernels:
-        report.kernel(f"{kernel}(float*)", at, at + length, stream=7)
-        at += length
-    return at
 
 
 def test_layers_inside_of_a_step_are_no_iterations(tmp_path: Path) -> None:

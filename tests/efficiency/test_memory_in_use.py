@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.measured import measured_tables
+from support.measured import measured_tables, written
 from support.pages import run_of
 from support.report_builder import ReportBuilder
 
@@ -20,16 +20,14 @@ PINNED, MANAGED = 1, 4
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two ranks on one node, each with a GPU: 10 bins of 100 ns."""
-    folder, paths = tmp_path_factory.mktemp("memory"), []
-    for rank in range(2):
-        report = ReportBuilder(host="node", pid=100 + rank).gpu(rank).mpi_rank(rank)
+    reports = [ReportBuilder(host="node", pid=100 + rank).gpu(rank).mpi_rank(rank) for rank in range(2)]
+    for rank, report in enumerate(reports):
         report.kernel("k", 0, 1_000, launch=(0, 0), device=rank)
         report.memory_use(150, 2 * GIB, device=rank)
         report.memory_use(250, (3 + rank) * GIB, device=rank)
         report.memory_use(260, (3 + rank) * GIB, device=rank, freed=True)
         report.memory_use(650, GIB, device=rank, kind=MANAGED)
-        paths.append(report.write(folder / f"rank{rank}.sqlite"))
-    return paths
+    return written(tmp_path_factory.mktemp("memory"), *reports)
 
 
 @pytest.fixture(scope="module")

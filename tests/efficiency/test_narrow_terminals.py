@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from support.measured import written
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.comparison import compare
@@ -15,14 +16,6 @@ from nsys2prv.vocabulary.terminal import grid
 
 NARROW = 80
 NUMBER = re.compile(r"(?<![\w.])[\d,]+(?:\.\d+)? (?:%|[nµm]?s|[KMGT]i?B|[kMGT]?B/s)(?![\w.])")
-
-
-def without_gpus(folder: Path) -> EfficiencyResult:
-    reports = []
-    for rank in range(2):
-        report = ReportBuilder(host="a-host-with-a-long-name.example.org", pid=1000 + rank).mpi_rank(rank)
-        reports.append(report.mpi_collective("MPI_Barrier", 300_000, 400_000 + rank).write(folder / f"rank{rank}.sqlite"))
-    return measure(reports)
 
 
 def is_fit(text: Callable[..., str], width: int = NARROW) -> str:
@@ -55,7 +48,10 @@ def test_why_an_efficiency_is_missing_is_told_in_a_phrase(tmp_path: Path) -> Non
 
 
 def test_a_run_without_gpus_fits_into_eighty_columns(tmp_path: Path) -> None:
-    measured = without_gpus(tmp_path)
+    reports = [ReportBuilder(host="a-host-with-a-long-name.example.org", pid=9 + rank).mpi_rank(rank) for rank in range(2)]
+    for rank, report in enumerate(reports):
+        report.mpi_collective("MPI_Barrier", 300_000, 400_000 + rank)
+    measured = measure(written(tmp_path, *reports))
 
     narrow = is_fit(lambda width=None: measured.as_text(verbose=True, width=width))
     assert re.search(r"\n  process +threads +of MPI +MPI +calls\n", narrow)

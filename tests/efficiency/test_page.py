@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 from support.browser import Browser, PageReader, with_script
-from support.command_line import CommandLine
-from support.failed_runs import sentence
 from support.large_run import grown
+from support.measured import written
 from support.pages import Run, run_of, unpacked
 from support.report_builder import ReportBuilder
 
@@ -22,14 +21,11 @@ from nsys2prv.efficiency.closeups import MOST_BARS
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.meters.absent_tables import COMMUNICATION, PART_COLUMNS, PARTS, REASONS, STARVED, UNDECIDED
-from nsys2prv.efficiency.outputs.export import GENERATOR
 from nsys2prv.efficiency.outputs.page import page
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, CAUSES, colours_of_parts
 from nsys2prv.efficiency.outputs.page.template import in_units
-from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.vocabulary.printable import printable
 
-NOT_WRITABLE = 5
 LARGEST = 3_000_000
 
 HOSTILE = (
@@ -45,21 +41,12 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def run(slow_gpu: EfficiencyResult) -> Run:
-    return run_of(slow_gpu)
-
-
-def hostile_report() -> ReportBuilder:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     report = ReportBuilder(host="node<b>$$x$$</b>").gpu(0)
     for number, name in enumerate(HOSTILE):
         report.kernel(name, 1000 * number + 100, 1000 * number + 900, launch=(1000 * number, 1000 * number + 50))
         report.nvtx_range(name, 1000 * number, 1000 * number + 950)
-    return report
-
-
-@pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    path = hostile_report().write(tmp_path_factory.mktemp("hostile") / "<i>rank0.sqlite")
+    path = report.write(tmp_path_factory.mktemp("hostile") / "<i>rank0.sqlite")
     measured = measure([path], EfficiencyOptions(regions=("*",)))
     # Names as they were, where labels of the trace have no brackets and line ends.
     names = dict(zip(measured.tables["kernels"]["kernel"], HOSTILE, strict=True))
@@ -226,11 +213,7 @@ def test_hostile_names_are_text(hostile: Run) -> None:
     durations = read.one("figure", id="durations").text
     for kernel in kernels:
         assert printable(kernel) in durations
-
-
-def test_labels_of_drawings_are_short(hostile: Run) -> None:
-    labels = [element.attributes["aria-label"] for element in hostile.read.all("svg")]
-
+    labels = [element.attributes["aria-label"] for element in read.all("svg")]
     assert len(labels) >= len(HOSTILE)
     assert max(map(len, labels)) < 120
 
@@ -281,28 +264,6 @@ def test_ten_thousand_bins_of_a_thousand_gpus_are_drawn_as_fewer(run: Run) -> No
     percent = np.frombuffer(base64.b64decode(drawn["percent"]), dtype=np.uint8).reshape(devices, -1, 3)
     assert percent.shape[1] == len(drawn["edges_ns"]) - 1 < bins
     assert (percent == [50, 25, 0]).all()
-
-
-def test_the_command_writes_the_page_and_replaces_a_former_one(command_line: CommandLine, tmp_path: Path) -> None:
-    report = hostile_report().write(tmp_path / "rank0.sqlite")
-    out = tmp_path / "page.html"
-    out.write_bytes(b"<html>" + GENERATOR + b'0.0.1">')
-
-    done = command_line.run("efficiency", report, "-o", out)
-
-    assert done.returncode == 0, done.stderr
-    assert "Device Parallel Efficiency" in done.stdout
-    assert PageReader(out.read_text(encoding="utf-8")).one("section", id="efficiencies")
-
-
-@pytest.mark.parametrize("place", ["not/there/page.html", "folder"])
-def test_a_place_that_can_not_be_is_told_at_once(command_line: CommandLine, tmp_path: Path, place: str) -> None:
-    (tmp_path / "folder").mkdir()
-
-    # There is no such report either, but nobody looks for it.
-    refused = command_line.run("efficiency", tmp_path / "none.sqlite", "-o", tmp_path / place)
-
-    sentence(refused, NOT_WRITABLE)
 
 
 def test_in_a_browser_hostile_names_are_text_all_is_drawn_and_nothing_is_asked_for(hostile: Run, browser: Browser) -> None:
@@ -395,21 +356,16 @@ def test_iterations_are_the_slowest_and_one_of_median_length(tmp_path: Path) -> 
 
 
 def test_bars_are_what_runs_on_the_devices_there(run: Run) -> None:
-    for row in run.measured.tables["closeups"].iter_rows(named=True):
-        bars = run.measured.tables["closeup_bars"].filter(pl.col("closeup") == row["closeup"])
+    tables = run.measured.tables
+    names = {*tables["kernels"]["kernel"], *tables["memory_operations"]["operation"]}
+    for row in tables["closeups"].iter_rows(named=True):
+        bars = tables["closeup_bars"].filter(closeup=row["closeup"])
         assert bars["count"].sum() == row["operations"]
         assert bars.height <= MOST_BARS
         assert row["device"] in bars["device"].to_list()
         assert row["begin_ns"] <= bars["begin_ns"].min() < bars["end_ns"].max() <= row["end_ns"]  # type: ignore[operator]
-        assert set(bars["name"]) <= {
-            *run.measured.tables["kernels"]["kernel"],
-            *run.measured.tables["memory_operations"]["operation"],
-        }
-
-
-def test_all_work_of_a_device_in_an_iteration_is_there(run: Run) -> None:
-    """The busy times of bars are those of the table of the iteration, as nothing overlaps in a lane of the demo."""
-    tables = run.measured.tables
+        assert set(bars["name"]) <= names
+    # Their busy times are those of the table of the iteration, as nothing overlaps in a lane of the demo.
     closeup = tables["closeups"].row(by_predicate=pl.col("what") == "usual iteration", named=True)
     of_device = tables["closeup_bars"].filter(closeup=closeup["closeup"], device=closeup["device"], activity="kernels")
     of_iteration = tables["absent_iterations"].filter(device=closeup["device"], iteration=closeup["iteration"])
@@ -435,15 +391,12 @@ def test_many_short_kernels_are_few_bars_that_add_up(tmp_path: Path) -> None:
 
 
 def test_a_run_without_gpus_has_none_though_a_finding_has_a_place(tmp_path: Path) -> None:
-    reports = []
-    for rank in range(2):
-        report = ReportBuilder(pid=1000 + rank, rank=rank, ranks=2, with_mpi=True)
+    reports = [ReportBuilder(pid=1000 + rank, rank=rank, ranks=2, with_mpi=True) for rank in range(2)]
+    for report, length in zip(reports, (10_000, 700_000), strict=True):
         report.mpi_collective("MPI_Init", 0, 10).mpi_collective("MPI_Finalize", 9_990_000, 10_000_000)
-        for step in range(10):
-            end = 1_000_000 * step + 900_000
-            report.mpi_collective("MPI_Barrier", end - (700_000 if rank else 10_000), end)
-        reports.append(report.write(tmp_path / f"rank{rank}.sqlite"))
-    result = measure(reports)
+        for end in range(900_000, 10_000_000, 1_000_000):
+            report.mpi_collective("MPI_Barrier", end - length, end)
+    result = measure(written(tmp_path, *reports))
 
     assert result.tables["findings"]["worst_begin_ns"].count() > 0
     assert result.tables["closeups"].is_empty()

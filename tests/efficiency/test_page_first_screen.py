@@ -19,18 +19,12 @@ from nsys2prv.efficiency.outputs.page import charts, page
 from nsys2prv.efficiency.outputs.page.content import small_map
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, LINES, Figure, Plot, PlotAxis
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
-from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
 from nsys2prv.vocabulary.wording import percent, time
 
 MOST_PAGES = 6
 NARROW = 390
 """Pixels, as of a phone."""
-
-
-@pytest.fixture(scope="module")
-def run(slow_gpu: EfficiencyResult) -> Run:
-    return run_of(slow_gpu)
 
 
 def drawn(figure: Figure | None) -> Figure:

@@ -28,11 +28,14 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyResult:
     return measure([report.write(tmp_path_factory.mktemp("result") / "rank0.sqlite")])
 
 
-def test_every_table_is_an_attribute_with_its_columns(result: EfficiencyResult) -> None:
+def test_every_table_is_an_attribute_with_its_columns_and_a_result_shows_its_run(result: EfficiencyResult) -> None:
     for table in table_registry.TABLES:
         assert dict(getattr(result, table.name).schema) == table.schema
     assert result.kernels["count"].to_list() == [2]
     assert {"tree", "devices", "findings"} <= set(dir(result))
+    with pytest.raises(AttributeError, match="no table 'kernel'; did you mean kernels"):
+        _ = result.kernel
+    assert repr(result) == f"<EfficiencyResult of {result.head['title']}: 1 GPU, {len(table_registry.TABLES)} tables>"
 
 
 def test_what_a_table_shows_on_page_and_console_are_columns_of_it_and_places_there() -> None:
@@ -47,21 +50,6 @@ def test_what_a_table_shows_on_page_and_console_are_columns_of_it_and_places_the
             assert set(names) <= columns
             assert set(table.console.spare) < set(names)
             assert {table.console.longer_than} <= {"", *table_registry.BY_NAME}
-
-
-def test_tables_are_in_one_order_everywhere(result: EfficiencyResult) -> None:
-    names = [table.name for table in table_registry.TABLES]
-    assert names[:7] == ["run", "tree", "findings", "finding_checks", "finding_devices", "finding_numbers", "nodes"]
-    assert names == list(result.as_json()["tables"])
-
-
-def test_an_attribute_that_is_no_table_names_the_tables(result: EfficiencyResult) -> None:
-    with pytest.raises(AttributeError, match="no table 'kernel'; did you mean kernels"):
-        _ = result.kernel
-
-
-def test_a_result_shows_its_run(result: EfficiencyResult) -> None:
-    assert repr(result) == f"<EfficiencyResult of {result.head['title']}: 1 GPU, {len(table_registry.TABLES)} tables>"
 
 
 def test_methods_write_files(result: EfficiencyResult, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from support.measured import MS, US
+from support.measured import MS, US, written
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
@@ -26,9 +26,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 
     GPUs are sampled from 0 to 60 ms. In an iteration kernels of 400 us run, one every 500 us.
     """
-    folder, paths = tmp_path_factory.mktemp("run"), []
-    for rank in range(2):
-        report = ReportBuilder(rank=rank, pid=1000 + rank).gpu(rank)
+    reports = [ReportBuilder(rank=rank, pid=1000 + rank).gpu(rank) for rank in range(2)]
+    for rank, report in enumerate(reports):
         report.api_call("cudaMalloc_v3020", 2 * MS, 10 * MS)
         for begin in (10 * MS, *range(18 * MS, 38 * MS, 2 * MS)):
             for place, kernel in enumerate(KERNELS):
@@ -37,8 +36,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
         report.api_call("cudaFree_v3020", 38 * MS, 40 * MS)
         for time in range(0, 60 * MS, MS):
             report.metric("SM Active [Throughput %]", time, 50, gpu=rank)
-        paths.append(report.write(folder / f"rank{rank}.sqlite"))
-    return tuple(paths)
+    return tuple(written(tmp_path_factory.mktemp("run"), *reports))
 
 
 @cache
@@ -61,11 +59,8 @@ def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: tup
     assert found.bins["end_ns"][-1] == 40 * MS
     # Start-up is the longest time without computation.
     assert found.absent_stretches.select("begin_ns", "end_ns", "launched_ns").row(0) == (2 * MS, 10 * MS, 9_980 * US)
-
-
-def test_an_edge_that_time_chooses_is_where_it_is(reports: tuple[Path, ...]) -> None:
-    found = measured(reports, time="1ms:")
-    window = found.head["window"]
+    # An edge that --time chooses is where it is.
+    window = measured(reports, time="1ms:").head["window"]
     assert (window["begin_ns"], window["offset_ns"], window["length_ns"]) == (MS, 0, 39 * MS)
 
 

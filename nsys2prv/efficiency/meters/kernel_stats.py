@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Floats, Numbers
+from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
@@ -167,7 +167,7 @@ def kernel_durations(run: MeasuredRun) -> Kernels:
 
 def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `kernels` but `modes`, and _NAME; those that take most time first."""
-    duration = pl.col("duration")
+    duration, mean = pl.col("duration"), pl.col("mean_ns")
     by_name = durations.group_by(_NAME).agg(
         pl.col("family").drop_nulls().first(),
         count=pl.len(),
@@ -179,15 +179,9 @@ def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame)
         max_ns=duration.max(),
         deviation_ns=duration.std(ddof=0),
     )
-    slowest = (
-        by_device.sort("mean_ns", "device", descending=[True, False])
-        .group_by(_NAME, maintain_order=True)
-        .agg(
-            slowest=pl.col("device").first(),
-            avg_max=pl.when(pl.col("mean_ns").max() > 0).then(pl.col("mean_ns").mean() / pl.col("mean_ns").max()),
-            devices=pl.len(),
-        )
-        .filter(pl.col("devices") > 1)
+    on_several = by_device.filter(pl.len().over(_NAME) > 1).sort("mean_ns", "device", descending=[True, False])
+    slowest = on_several.group_by(_NAME, maintain_order=True).agg(
+        slowest=pl.col("device").first(), avg_max=pl.when(mean.max() > 0).then(mean.mean() / mean.max())
     )
     by_name = with_names(by_name.join(slowest, on=_NAME, how="left"), run.events)
     by_name = by_name.sort("total_ns", "kernel", descending=[True, False])
@@ -262,19 +256,14 @@ def _modes_of_bars(bars: pl.DataFrame) -> Numbers:
     rises = np.diff(smooth, prepend=-1, append=-1)
     tops = np.flatnonzero((rises[:-1] > 0) & (rises[1:] <= 0))
     valleys = (earlier + int(smooth[earlier:later].argmin()) for earlier, later in itertools.pairwise(tops))
-    edges = [0, *valleys, len(smooth)]
+    edges, before = np.array([0, *valleys, len(smooth)]), np.append(0, heights.cumsum())
     while len(edges) > 2:
-        flat = [_flatness(smooth, heights, *edges[peak : peak + 3]) for peak in range(len(edges) - 2)]
-        if max(flat) <= _DEEPEST_VALLEY:
+        valley, counts, peaks = edges[1:-1], np.diff(before[edges]), np.maximum.reduceat(smooth, edges[:-1])
+        # How flat it is between two peaks: the valley over the lower one, 1 where one of them is too small.
+        is_small = np.minimum(counts[:-1], counts[1:]) < _LEAST_SHARE * heights.sum()
+        flat = np.where(is_small, 1.0, np.minimum(smooth[valley - 1], smooth[valley]) / np.minimum(peaks[:-1], peaks[1:]))
+        if flat.max() <= _DEEPEST_VALLEY:
             break
-        del edges[flat.index(max(flat)) + 1]
+        edges = np.delete(edges, flat.argmax() + 1)
     modes: Numbers = np.searchsorted(edges[1:], place, side="right")
     return modes
-
-
-def _flatness(smooth: Floats, heights: Floats, first: int, valley: int, behind: int) -> float:
-    """How flat the histogram is between two peaks: 1 when one of them is too small, else the valley over the lower peak."""
-    peaks = slice(first, valley), slice(valley, behind)
-    if min(heights[peak].sum() for peak in peaks) < _LEAST_SHARE * heights.sum():
-        return 1.0
-    return float(smooth[max(valley - 1, first) : valley + 1].min() / min(smooth[peak].max() for peak in peaks))

@@ -160,7 +160,6 @@ OVERLAP_SUMMARY = Table(
         spare=("deviation", "minimum")),
 )  # fmt: skip
 
-
 BINS = Table(
     "bins",
     "Efficiency over time",
@@ -188,7 +187,6 @@ DEVICE_BINS = Table(
     ),
 )
 
-
 WINDOWS = Table(
     "windows",
     "Parts of the run",
@@ -211,7 +209,6 @@ WINDOWS = Table(
     console=OnConsole((("window", "part of the run"), ("begin_ns", "start"), "length_ns", ("share", "of the run"),
         EFFICIENCY_COLUMNS), spare=("share",)),
 )  # fmt: skip
-
 
 TABLES = (RUN, NODES, DEVICES, TASKS, USEFUL_TIME, THREADS)
 
@@ -315,14 +312,9 @@ def _useful_rows(run: MeasuredRun, by_device: pl.DataFrame, by_task: pl.DataFram
 def kernel_overlap(run: MeasuredRun) -> Measurement:
     """The tables `overlap` and `overlap_summary`: the NCCL kernel counts too, as in BSC's views."""
     activity = run.on_tasks
-    communicates = activity.counts[NCCL] > 0
-    times = pl.DataFrame(
-        {
-            "task": activity.group[communicates].astype(np.int64),
-            "kernels": (activity.counts[KERNEL] + activity.counts[NCCL])[communicates].astype(np.int64),
-            "time": activity.length[communicates],
-        }
-    )
+    at_once = activity.counts[KERNEL] + activity.counts[NCCL]
+    times = pl.DataFrame({"task": activity.group, "kernels": at_once.astype(np.int64), "time": activity.length})
+    times = times.filter(activity.counts[NCCL] > 0)
     # Every task has every number: a task that never has it counts with 0 in the average.
     tasks, numbers = (times.select(pl.col(name).unique().sort()) for name in ("task", "kernels"))
     sums = times.group_by("task", "kernels").agg(time_ns=pl.col("time").sum())

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Moments
+from nsys2prv.efficiency.intervals import Intervals, moments_inside
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
@@ -81,8 +81,7 @@ def sampled_metrics(run: MeasuredRun) -> Measurement:
     if samples.is_empty():
         return Measurement()
     edges, value = bin_edges(run), pl.col("value")
-    place = np.searchsorted(edges, samples["start"].to_numpy(), side="right") - 1
-    bins = pl.Series("bin", np.minimum(place, len(edges) - 2))
+    bins = pl.Series("bin", np.searchsorted(edges[1:-1], samples["start"].to_numpy(), side="right"))
     in_bins = samples.group_by("metric", "device", bins).agg(
         samples=pl.len(), mean=value.sum() / pl.len(), minimum=value.min(), maximum=value.max()
     )
@@ -101,23 +100,15 @@ def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     kernels = run.events.rows.located(run.operations.filter(pl.col("number").is_in(KERNEL_TYPES)))
     times = kernels.group_by(_KERNEL).agg(time_ns=(pl.col("end") - pl.col("start")).sum()).with_row_index("kernel")
     kernels = kernels.join(times, on=_KERNEL, how="left", maintain_order="left")
-    # All metrics have samples at the same moments. Of several samples of a metric at one the first counts.
-    moments = samples.pivot("metric", index=["device", "start"], values="value", aggregate_function="first")
-    moments = moments.sort("device", "start")
-    places = Moments.of(moments["device"].to_numpy(), moments["start"].to_numpy())
-    first, behind = (places.find(kernels["device"].to_numpy(), kernels[edge].to_numpy() - 1) + 1 for edge in ("start", "end"))
-    is_met = behind > first
-    kernels, first, behind = kernels.filter(is_met), first[is_met], behind[is_met]
-    sampled = []
-    for value in moments.drop("device", "start"):
-        before = (
-            np.append(0, number.to_numpy().cumsum()) for number in (value.fill_null(0), value.is_not_null().cast(pl.Int64))
-        )
-        total, number = (pl.Series(sums[behind] - sums[first]) for sums in before)
-        inside = kernels.select("kernel", total=total, samples=number).group_by("kernel").sum().filter(pl.col("samples") > 0)
-        sampled.append(inside.with_columns(metric=pl.lit(int(value.name)), mean=pl.col("total") / pl.col("samples")))
+    executions, means = Intervals.of(*(kernels[name] for name in ("device", "start", "end"))), []
+    for of_metric in samples.partition_by("metric"):
+        # Of several samples of a metric at one time the first counts.
+        moments = of_metric.unique(["device", "start"], keep="first", maintain_order=True).sort("device", "start")
+        execution, moment = moments_inside(moments["device"].to_numpy(), moments["start"].to_numpy(), executions)
+        inside = moments[moment].select("metric", "value", kernel=kernels["kernel"].gather(execution))
+        means.append(inside.group_by("metric", "kernel").agg(samples=pl.len(), mean=pl.col("value").sum() / pl.len()))
     # In one order: sums of means differ in their last digits where they are added up in another.
-    return pl.concat(sampled).join(times, on="kernel").sort("metric", *_KERNEL)
+    return pl.concat(means).join(times, on="kernel").sort("metric", *_KERNEL)
 
 
 def _with_names(run: MeasuredRun, frame: pl.DataFrame) -> pl.DataFrame:

@@ -19,9 +19,9 @@ from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
 from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
 
-_LONGEST_PATH, _INDENT = 200, 4
-_LONGEST_TEXT = 200
+_LONGEST_TEXT, _INDENT = 200, 4
 _LONGEST_HEADING = 24
+PLURALS = {GPU: "GPUs", PROCESS: "processes"}
 _LEAST_CHANGE = 0.0005
 """Least change of a length that is one in words."""
 _LEAST_SHARE = 0.001
@@ -58,11 +58,8 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
         columns = ["cause", *names, *(f"difference {run}" for run in names[1:])]
         yield Section(f"Wall time by cause, {wall_time_title(runs)}", columns, cells, least=1 + len(names))
     for run in names[1:]:
-        changes = tables["changes"].filter(pl.col("run") == run).head(rows)
-        cells = [
-            [row["what"], short(row["name"]), time(row["before_ns"]), time(row["after_ns"]), signed_time(row["difference_ns"])]
-            for row in changes.iter_rows(named=True)
-        ]
+        changes = tables["changes"].filter(run=run).select("what", "name", "before_ns", "after_ns", "difference_ns").head(rows)
+        cells = [[what, short(name), *map(time, times), signed_time(by)] for what, name, *times, by in changes.iter_rows()]
         if cells:
             title = f"What changed most in {run}, {time_of_changes(runs)}"
             yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
@@ -80,28 +77,20 @@ def named(run: Mapping[str, Any]) -> str:
 def comparison_sentences(tables: Frames, name: Callable[[Mapping[str, Any]], str] = named) -> list[str]:
     """The verdict: what each run but the first is against it, and what changed most; `name` has what runs are called."""
     first, *later = tables["runs"].iter_rows(named=True)
-    return [_sentence(tables["wall_time"], first, run, name) for run in later]
-
-
-def _sentence(
-    wall: pl.DataFrame, first: Mapping[str, Any], run: Mapping[str, Any], name: Callable[[Mapping[str, Any]], str]
-) -> str:
-    column, per = ("iteration_ns", " per iteration") if run["basis"] == "iteration" else ("elapsed_ns", "")
-    ratio = run[column] / first[column] if first[column] else 1.0
-    than = f"{percent(abs(1 - ratio))} {'more' if ratio > 1 else 'less'} than" if abs(1 - ratio) >= _LEAST_CHANGE else "as"
-    sentence = f"{name(run)} takes {time(run[column])}{per}, {than} {name(first)} ({time(first[column])})"
-    if run["size"] != first["size"] and run["scaling_efficiency"] is not None:
-        sentence += f", on {run['size']:,} instead of {first['size']:,} {plural(run['per'])}"
-        sentence += f": {run['scaling']} scaling efficiency {percent(run['scaling_efficiency'])}"
-    differences = wall.filter(pl.col("run") == run["run"]).sort(pl.col("difference_ns").abs(), descending=True)
-    if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
-        sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
-    return sentence
-
-
-def plural(per: str) -> str:
-    """GPUs or processes."""
-    return "processes" if per == PROCESS else "GPUs"
+    column, per = ("iteration_ns", " per iteration") if first["basis"] == "iteration" else ("elapsed_ns", "")
+    sentences = []
+    for run in later:
+        change = run[column] / first[column] - 1 if first[column] else 0.0
+        than = f"{percent(abs(change))} {'more' if change > 0 else 'less'} than" if abs(change) >= _LEAST_CHANGE else "as"
+        sentence = f"{name(run)} takes {time(run[column])}{per}, {than} {name(first)} ({time(first[column])})"
+        if run["size"] != first["size"] and run["scaling_efficiency"] is not None:
+            sentence += f", on {run['size']:,} instead of {first['size']:,} {PLURALS[run['per']]}"
+            sentence += f": {run['scaling']} scaling efficiency {percent(run['scaling_efficiency'])}"
+        differences = tables["wall_time"].filter(run=run["run"]).sort(pl.col("difference_ns").abs(), descending=True)
+        if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
+            sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
+        sentences.append(sentence)
+    return sentences
 
 
 def time_of_changes(runs: pl.DataFrame) -> str:
@@ -178,7 +167,7 @@ def scaling_cells(runs: pl.DataFrame) -> list[list[str]]:
         }
     elif is_scaled:
         rows |= {
-            "scaling_efficiency": f"strong scaling efficiency (speedup / {plural(size)})",
+            "scaling_efficiency": f"strong scaling efficiency (speedup / {PLURALS[size]})",
             "scalability": "  scalability of useful time",
             "global_efficiency": "  global efficiency",
         }
@@ -191,10 +180,9 @@ def scaling_cells(runs: pl.DataFrame) -> list[list[str]]:
 
 def _matched_cells(matched: pl.DataFrame, names: Sequence[str], rows: int) -> list[list[str]]:
     """Mean durations in all runs and scalability in all but the first, of the names that take most time."""
-    longest = matched.group_by("name").agg(pl.col("total_ns").max()).sort("total_ns", "name", descending=[True, False])
     cells = []
-    for name in longest["name"].head(rows):
-        of_run = {row["run"]: row for row in matched.filter(pl.col("name") == name).iter_rows(named=True)}
+    for name in matched["name"].unique(maintain_order=True).head(rows):
+        of_run = {row["run"]: row for row in matched.filter(name=name).iter_rows(named=True)}
         means = [time(of_run[run]["mean_ns"]) if run in of_run else "-" for run in names]
         factors = [_factor(of_run[run]["scalability"]) if run in of_run else "-" for run in names[1:]]
         cells.append([short(name), *means, *factors])
@@ -205,17 +193,14 @@ def _factor(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-# -- for a terminal ------------------------------------------------------------------------------------------------------
-
-
 def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int, width: int | None) -> str:
     """A summary of a `ComparisonResult`, with so many rows of each table and run.
 
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
     does it, or have less in them."""
-    longest = _LONGEST_PATH if width is None else max(min(_LONGEST_PATH, width - _INDENT), _INDENT)
-    runs = [", ".join(short(run[name], longest) for name in ("label", "title", "input")) for run in head["runs"]]
-    listed = [f"{run['run']}  {text}" for run, text in zip(head["runs"], runs, strict=True)]
+    longest = _LONGEST_TEXT if width is None else max(min(_LONGEST_TEXT, width - _INDENT), _INDENT)
+    names = ("label", "title", "input")
+    listed = [f"{run['run']}  {', '.join(short(run[name], longest) for name in names)}" for run in head["runs"]]
     lines = wrapped_lines([*comparison_sentences(tables), "", *listed], width)
     if GPU in tables["runs"]["per"]:
         lines.append(f"(NCCL kernels count as {head['nccl']})")
@@ -231,9 +216,6 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int, width
         results = [f"  {row['result']}: {gate_sentence(row)}" for row in gate_order(tables["gate"])]
         lines += ["", "Gate", *wrapped_lines(results, width)]
     return styled_lines(lines, colors=False)
-
-
-# -- in Markdown ---------------------------------------------------------------------------------------------------------
 
 
 def comparison_as_markdown(head: Mapping[str, Any], tables: Frames, rows: int) -> str:

@@ -66,9 +66,6 @@ def wrapped_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
     return [part for line in lines for part in wrapped(line, width)]
 
 
-# -- the first lines ------------------------------------------------------------------------------------------------------
-
-
 def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> list[Line]:
     """What matters first: the verdict, the wall time by cause, and four numbers."""
     first, window = verdict(head, tables), head["window"]

@@ -45,16 +45,11 @@ _BUSY_METRICS = (
 )
 
 
-# -- kernels --------------------------------------------------------------------------------------------------------------
-
-
 def histograms(frames: Frames) -> list[Figure]:
     """Durations of the kernels that take most time, each with its most important numbers."""
     figures = []
     for kernel in frames["kernel_histograms"]["kernel"].unique(maintain_order=True).head(_MOST_HISTOGRAMS):
-        bars, modes, rows = (
-            frames[name].filter(pl.col("kernel") == kernel) for name in ("kernel_histograms", "kernel_modes", "kernels")
-        )
+        bars, modes, rows = (frames[name].filter(kernel=kernel) for name in ("kernel_histograms", "kernel_modes", "kernels"))
         row = rows.row(0, named=True)
         facts = f"{row['count']:,} executions, {time(row['total_ns'])} ({percent(row['share'])} of kernel time)"
         facts += f", median {time(row['median_ns'])}, p95 {time(row['p95_ns'])}"
@@ -128,9 +123,6 @@ def unit_activity(frames: Frames) -> list[tuple[str, list[BarRow]]]:
             piece = Piece(weighted / 100, colour, f"{family}: {title} {share} ({samples})")
             rows.setdefault(family, []).append(BarRow(title, (piece,), share, samples))
     return [(family, rows[family]) for family in frames["families"]["family"].head(_MOST_BELOW) if family in rows]
-
-
-# -- iterations, devices, clocks ------------------------------------------------------------------------------------------
 
 
 def outliers(values: Sequence[float]) -> list[int]:
@@ -232,9 +224,6 @@ def clocks(frames: Frames) -> Figure:
     return Figure(plot, notes=notes)
 
 
-# -- NCCL -----------------------------------------------------------------------------------------------------------------
-
-
 def bandwidth(frames: Frames) -> Figure | None:
     """Bus bandwidth of NCCL over the size of a message: rows of `nccl` with both; None without any."""
     rows = frames["nccl"].filter((pl.col("size_bytes") > 0) & (pl.col("bus_bandwidth") > 0))
@@ -259,9 +248,6 @@ def bandwidth(frames: Frames) -> Figure | None:
         plot.points(of_operation["size_bytes"], of_operation["bus_bandwidth"], colour, titles)
         plot.colours[operation] = colour
     return Figure(plot)
-
-
-# -- sums as rows of bars -------------------------------------------------------------------------------------------------
 
 
 def _simple_row(name: str, share: float, widest: float, number: str, note: str = "", below: tuple[BarRow, ...] = ()) -> BarRow:

@@ -46,7 +46,7 @@ def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
         "title": title,
         "has_gpus": runs["per"][0] == GPU,
         "per": f"{texts.time_span(runs)}, {texts.time_of_changes(runs)}",
-        "changes": [_changed(run, frames["changes"]) for run in head["runs"][1:]],
+        "changes": [(run, _changed(frames["changes"].filter(run=run["run"]))) for run in head["runs"][1:]],
         "iterations": iterations,
         "usual_iterations": usual_iterations,
         "scaling": _scaling(runs),
@@ -65,23 +65,17 @@ def comparison_first_html(head: Mapping[str, Any], frames: Frames) -> str:
 
 def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
     """What the template `comparison_first.html.j2` shows."""
-    wall_time, wall = frames["wall_time"], _wall_time(head, frames["wall_time"])
+    runs, wall_time = frames["runs"], frames["wall_time"]
     return {
         "sentences": texts.comparison_sentences(frames),
         "runs": head["runs"],
         "gate": gate_order(frames["gate"]),
-        "wall": wall.rows,
-        "wall_legend": wall.legend,
-        "wall_of": texts.wall_time_title(frames["runs"]),
+        "wall": _wall_time(head, wall_time),
+        "wall_of": texts.wall_time_title(runs),
         "not_compared": head["not_compared"],
-        "causes": [
-            {"run": run, "rows": _diverging(wall_time.filter(pl.col("run") == run["run"]), "title")} for run in head["runs"][1:]
-        ],
-        "numbers": [
-            {"title": title.strip()[0].upper() + title.strip()[1:], "values": values}
-            for title, *values in (*texts.size_cells(frames["runs"]), *texts.scaling_cells(frames["runs"]))
-        ],
-        "tree": texts.tree_rows(frames["metrics"], frames["runs"]["run"].to_list()),
+        "causes": [(run, _diverging(wall_time.filter(run=run["run"]), "title")) for run in head["runs"][1:]],
+        "numbers": [*texts.size_cells(runs), *texts.scaling_cells(runs)],
+        "tree": texts.tree_rows(frames["metrics"], runs["run"].to_list()),
     }
 
 
@@ -95,7 +89,7 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> plots.Figure:
     rows = []
     for run in head["runs"]:
         pieces = []
-        for row in shown.filter(pl.col("run") == run["run"]).iter_rows(named=True):
+        for row in shown.filter(run=run["run"]).iter_rows(named=True):
             title = f"{run['run']}: {row['title']} {time(row['value_ns'])} ({percent(row['share'])})"
             pieces.append(plots.Piece(row["value_ns"] / longest, colours[row["part"]], title))
         rows.append(plots.BarRow(texts.named(run), tuple(pieces), time(totals.get(run["run"], 0))))
@@ -118,14 +112,14 @@ def _diverging(rows: pl.DataFrame, name: str) -> list[plots.BarRow]:
     return bars
 
 
-def _changed(run: Mapping[str, Any], changes: pl.DataFrame) -> dict[str, Any]:
+def _changed(changes: pl.DataFrame) -> list[tuple[str, list[plots.BarRow]]]:
     """Kernels, copies and calls that changed most in a run, by kind."""
-    of_run = changes.filter(pl.col("run") == run["run"]).rename({"after_ns": "value_ns"})
-    kinds = ((title, _diverging(of_run.filter(pl.col("what") == kind), "name")) for kind, title in _KINDS)
-    return {"run": run, "kinds": [{"title": title, "rows": rows} for title, rows in kinds if rows]}
+    times = changes.rename({"after_ns": "value_ns"})
+    kinds = ((title, _diverging(times.filter(what=kind), "name")) for kind, title in _KINDS)
+    return [(title, rows) for title, rows in kinds if rows]
 
 
-def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.Figure | None, list[dict[str, Any]]]:
+def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.Figure | None, list[tuple[Any, ...]]]:
     """A line for each run, and numbers of its usual iterations."""
     if lengths.is_empty():
         return None, []
@@ -138,8 +132,7 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.F
         plot.line(of_run["iteration"], of_run["length_ns"], colour, 2, labels[run])
         usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
-            median, p95, longest = (usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))
-            numbers.append({"run": labels[run], "count": usual.len(), "median": median, "p95": p95, "longest": longest})
+            numbers.append((labels[run], usual.len(), *(usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))))
     return plots.Figure(plot), numbers
 
 
@@ -161,14 +154,14 @@ def _plot(title: str, runs: pl.DataFrame, lines: Mapping[str, pl.Series]) -> plo
     sizes, per = runs["size"], runs["per"][0]
     ticks = tuple((float(size), f"{size:,}") for size in sizes.unique(maintain_order=True))
     most = max((value for values in lines.values() for value in values.drop_nulls()), default=1.0)
-    x = plots.PlotAxis(sizes[0], sizes[-1], texts.plural(per), is_log=True, named=ticks)
+    x = plots.PlotAxis(sizes[0], sizes[-1], texts.PLURALS[per], is_log=True, named=ticks)
     y = plots.PlotAxis(0, most * 1.05, "speedup" if title == "Speedup" else "")
-    plot = plots.Plot(f"{title} over the number of {texts.plural(per)}", x, y, 220)
+    plot = plots.Plot(f"{title} over the number of {texts.PLURALS[per]}", x, y, 220)
     for (name, values), line in zip(lines.items(), cycle(plots.LINES), strict=False):
         colour = plots.GREY if name == "ideal" else line
         plot.line(sizes, values, colour, 1 if name == "ideal" else 2, name)
         shown = pl.DataFrame({"at": sizes, "value": values}).drop_nulls().head(0 if name == "ideal" else sizes.len())
-        titles = [f"{at:,} {per if at == 1 else texts.plural(per)}: {name} {value:.3f}" for at, value in shown.iter_rows()]
+        titles = [f"{at:,} {per if at == 1 else texts.PLURALS[per]}: {name} {value:.3f}" for at, value in shown.iter_rows()]
         if titles:
             plot.points(shown["at"], shown["value"], colour, titles)
     return plots.Figure(plot, title=title)

@@ -15,12 +15,11 @@ import polars as pl
 from markupsafe import Markup
 
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency.gate import worded
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.metrics import TREES
 from nsys2prv.efficiency.outputs.page import charts, time_charts
 from nsys2prv.efficiency.outputs.page.plot import ACTIVITIES, Figure, Piece, colours_of_parts, present
-from nsys2prv.efficiency.outputs.page.template import PageTable, notebook_html, pack, rendered_page
+from nsys2prv.efficiency.outputs.page.template import FOLDER, PageTable, notebook_html, pack, rendered_page
 from nsys2prv.efficiency.outputs.page.time_charts import Activity, TimeCharts
 from nsys2prv.efficiency.outputs.text import factor_signs, iterations_line, reading, undecided
 from nsys2prv.efficiency.result_tables import NCCL_POLICY, Frames
@@ -71,9 +70,6 @@ _NCCL_POLICIES = {
 }
 
 
-# -- the first screen ------------------------------------------------------------------------------------------------------
-
-
 def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True) -> dict[str, Any]:
     """What the template `first_screen.html.j2` shows, from an `EfficiencyResult`; `linked`: whether findings and their places
     are links into the page."""
@@ -81,9 +77,7 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
     colours = colours_of_parts((part.name, part.group) for part in first.bar)
     checks, over_time = frames["finding_checks"], TimeCharts.of(frames)
     findings = frames["findings"].sort("place")
-    numbers: dict[int, list[tuple[str, str]]] = {place: [] for place in findings["place"]}
-    for place, name, value, unit in frames["finding_numbers"].select("place", "number", "value", "unit").iter_rows():
-        numbers.setdefault(place, []).append((name, "-" if value is None else worded(value, unit or "")))
+    numbers = frames["finding_numbers"].select("place", "number", "value", "unit")
     return {
         "verdict": first,
         "pieces": [
@@ -92,7 +86,7 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
         ],
         "activities": present(ACTIVITIES, frames["device_bins"]),
         "findings": findings.to_dicts(),
-        "numbers": numbers,
+        "numbers": numbers.rows_by_key("place"),
         "checks": checks.height,
         "not_decidable": checks.filter(pl.col("result") == "not decidable").height,
         "small_map": over_time and small_map(over_time, small_activity(frames), findings, linked=linked),
@@ -123,9 +117,6 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     return plot.html()
 
 
-# -- the page -------------------------------------------------------------------------------------------------------------
-
-
 def page(head: Mapping[str, Any], tables: Frames) -> str:
     """An `EfficiencyResult` as one HTML file, which loads nothing else.
 
@@ -144,7 +135,7 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     for cells in _CELLS:
         packed = _packed(frames, cells)
         ids = ("overview", "clocks", *(key for key, *_ in SECTIONS))
-        of_sections = {key: [table for table in packed.values() if table.section == key] for key in ids}
+        of_sections = {key: [one for one in packed.values() if one.table.page and one.table.page.section == key] for key in ids}
         shown = {**content, "head": head, "tables": of_sections, "sections": SECTIONS}
         html = rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), shown, data, packed)
         if len(html.encode()) < LARGEST:
@@ -167,35 +158,29 @@ def _packed(frames: Frames, cells: int) -> dict[str, PageTable]:
     return packed
 
 
-def definitions() -> tuple[Markup, list[str]]:
-    """DEFINITIONS of docs/ as HTML, and the ids of their headings; links to other pages become plain text."""
+def definitions() -> Markup:
+    """DEFINITIONS of docs/ as HTML, with ids of their headings; links to other pages become plain text."""
     from markdown_it import MarkdownIt
 
     docs = Path(__file__).resolve().parents[4] / "docs"
-    sources = (
-        next(path for path in (Path(__file__).with_name(Path(page).name), docs / page) if path.is_file())
-        for page in DEFINITIONS
-    )
+    sources = (next(path for path in (FOLDER / Path(page).name, docs / page) if path.is_file()) for page in DEFINITIONS)
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
     text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
     tokens = markdown.parse(re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL))
-    ids: list[str] = []
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         if token.type == "heading_open" and following is not None:
-            ids.append(f"definition-{re.sub(r'[^a-z0-9]+', '-', following.content.lower()).strip('-')}")
-            token.attrSet("id", ids[-1])
+            token.attrSet("id", f"definition-{re.sub(r'[^a-z0-9]+', '-', following.content.lower()).strip('-')}")
         if token.type in ("heading_open", "heading_close"):
             # Below the heading of the section.
             token.tag = f"h{min(int(token.tag[1:]) + 1, 6)}"
         if token.children:
             token.children = [child for child in token.children if child.type not in ("link_open", "link_close")]
-    return Markup(markdown.renderer.render(tokens, markdown.options, {})), ids
+    return Markup(markdown.renderer.render(tokens, markdown.options, {}))
 
 
 def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
     """Everything that the template shows except tables."""
     over_time = TimeCharts.of(frames)
-    text_of_definitions, ids = definitions()
     closeups, closeup_legend = time_charts.closeup_figures(frames)
     return {
         **first_screen(head, frames),
@@ -225,8 +210,7 @@ def _content(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
         "clocks": charts.clocks(frames),
         "clock_methods": frames["clocks"].group_by("method", maintain_order=True).len().rows(),
         "undecided": undecided(frames["nccl_waits"]),
-        "definitions": text_of_definitions,
-        "defined": ids,
+        "definitions": definitions(),
     }
 
 
@@ -237,10 +221,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
     least, most = (head["length_interval"][name] for name in ("least_ns", "most_ns"))
     allowed = dict.fromkeys((wording.time(least), "more" if most is None else wording.time(most)))
     edges = [wording.time(at) for at in (window["offset_ns"], window["offset_ns"] + window["length_ns"])]
-    options = {
-        name: ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        for name, value in head["options"].items()
-    }
+    options = [(name, value if isinstance(value, list | tuple) else [value]) for name, value in head["options"].items()]
     facts = [
         ("hosts", [f"{len(hosts):,}", *_some(hosts)]),
         ("ranks", [f"{len(numbers):,}", wording.ranges(numbers)] if numbers else ["not known"]),
@@ -254,7 +235,7 @@ def _facts(head: Mapping[str, Any], frames: Frames) -> list[tuple[str, list[str]
         ("began", [f"{str(head['began'])[:16].replace('T', ' ')} UTC"] if head.get("began") else []),
         ("versions", [*(f"nsys {version}" for version in head.get("recorders", ())), f"nsys2prv {head['nsys2prv']}"]),
         ("NCCL", [_NCCL_POLICIES[head["nccl"]]]),
-        ("options", [f"{name}: {value}" for name, value in options.items()]),
+        ("options", [f"{name}: {', '.join(map(str, values))}" for name, values in options]),
         (head["input_kind"], _some(head["inputs"])),
     ]
     return [(name, values) for name, values in facts if values]
@@ -299,9 +280,6 @@ def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:
     return maps
 
 
-# -- single drawings ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, repr=False)
 class Drawing:
     """A drawing of the page: its name, its title for people, and its HTML with its style: SVG and text, no script. A notebook
@@ -325,7 +303,7 @@ def _over_time(draw: Callable[[TimeCharts], list[Figure]]) -> Callable[[Frames],
     return lambda frames: next(iter(draw(charts_of_run) if (charts_of_run := TimeCharts.of(frames)) else ()), None)
 
 
-_DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
+DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
     "activity": ("What devices do over time", _over_time(lambda over_time: [over_time.activity()])),
     "efficiencies": ("Efficiencies over time", _over_time(lambda over_time: [over_time.efficiencies()])),
     "wall_time": ("What the time of the devices went to", charts.wall_time),
@@ -335,15 +313,13 @@ _DRAWINGS: Mapping[str, tuple[str, Callable[[Frames], Figure | None]]] = {
     "memory": ("GPU memory in use", _over_time(TimeCharts.memory)),
     "bandwidth": ("NCCL bus bandwidth over message size", charts.bandwidth),
 }
-NAMES = tuple(_DRAWINGS)
-"""Names of all drawings."""
 
 
 def drawing(name: str, frames: Frames) -> Drawing:
     """A drawing of a run, by its name; a UsageError where there is none of it, or nothing to draw in it."""
-    if name not in _DRAWINGS:
-        raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, NAMES)}")
-    title, figure_of = _DRAWINGS[name]
+    if name not in DRAWINGS:
+        raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, DRAWINGS)}")
+    title, figure_of = DRAWINGS[name]
     figure = figure_of(frames)
     if figure is None:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")

@@ -211,9 +211,6 @@ def _path(x: Floats, y: Floats) -> str:
     return "".join(f"{'L' if joined else 'M'}{_n(x0)} {_n(y0)}" for x0, y0, joined in places)
 
 
-# -- bars and figures -----------------------------------------------------------------------------------------------------
-
-
 class Piece(NamedTuple):
     """A piece of a bar: how much of the widest bar it takes (0 to 1), its colour, and the text under the pointer."""
 
@@ -259,8 +256,7 @@ class Figure:
         return {**self.colours, **(self.plot.colours if self.plot else {})}
 
 
-# -- colours --------------------------------------------------------------------------------------------------------------
-# Like things have like colours, which differ for any kind of sight, dark and light.
+# Colours: like things have like colours, which differ for any kind of sight, dark and light.
 
 ACTIVITIES: tuple[tuple[str, str, str], ...] = (
     ("kernels_ns", "kernels", "#2f74d0"),

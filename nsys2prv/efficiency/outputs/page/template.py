@@ -8,9 +8,8 @@ import base64
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 from markupsafe import Markup
@@ -96,17 +95,14 @@ def json_in_html(content: Any) -> Markup:
     return Markup(text)
 
 
-@dataclass(frozen=True)
-class PageTable:
-    """One table of the page: its declaration and section, how many rows are in the page and how many there are, and what
-    `page.js` reads.
+class PageTable(NamedTuple):
+    """One table of the page: its declaration, how many rows are in the page and how many there are, and what `page.js` reads.
 
     That is `columns`, each with `name`, `heading`, `meaning`, whether it is `main`, whether it `is_moment`, its `form` ("text",
     "count", "ns", "bytes", "bytes/s", "0 to 1" or "number") and its `values`; of texts, `values` are places in `texts`.
     `sorted`: the column by which it is sorted and whether downwards, or null."""
 
     table: Table
-    section: str
     rows: int
     all_rows: int
     packed: Mapping[str, Any]
@@ -135,7 +131,7 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
         }
         for column in columns
     ]
-    return PageTable(table, place.section, shown.height, frame.height, {"columns": packed, "sorted": by})
+    return PageTable(table, shown.height, frame.height, {"columns": packed, "sorted": by})
 
 
 def _main(columns: Sequence[str], shown: pl.DataFrame) -> set[str]:

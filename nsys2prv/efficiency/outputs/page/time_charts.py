@@ -236,8 +236,6 @@ def mark(plot: Plot, places: Iterable[tuple[int, str, int, int]]) -> None:
         )
 
 
-# -- close-ups ------------------------------------------------------------------------------------------------------------
-
 _OF_ACTIVITY = {name: colour for name, (_, _, colour) in zip(closeups.ACTIVITIES, plots.ACTIVITIES, strict=True)}
 _OF_FAMILIES = tuple(colour for colour in plots.LINES if colour not in {colour for _, _, colour in plots.ACTIVITIES[1:]})
 """Colours of families of kernels; other activities have one each."""
@@ -308,13 +306,12 @@ def iteration_links(frames: Frames) -> dict[int, tuple[str, str]]:
 def _closeup_plot(closeup: Mapping[str, Any], bars: pl.DataFrame, title: str) -> Plot:
     """A lane for each device and activity, from a row of `closeups` and its `bars`; the time counts from the start of it."""
     begin, end = closeup["begin_ns"], closeup["end_ns"]
-    devices, present = bars["device"].unique(maintain_order=True).to_list(), set(bars.select("device", "activity").rows())
-    lanes = [(device, activity) for device in devices for activity in closeups.ACTIVITIES if (device, activity) in present]
+    lanes = bars.select("device", "activity").unique(maintain_order=True).rows()
+    devices = list(dict.fromkeys(device for device, _ in lanes))
     tops = {lane: place + _GAP * devices.index(lane[0]) for place, lane in enumerate(lanes)}
     height = tops[lanes[-1]] + 1
     middles = [np.mean([top for (of_device, _), top in tops.items() if of_device == device]) for device in devices]
-    names = (short(device, _LONGEST_LABEL) for device in devices)
-    named = tuple((height - 0.5 - middle, name) for middle, name in zip(middles, names, strict=True))
+    named = tuple((height - 0.5 - middle, short(name, _LONGEST_LABEL)) for middle, name in zip(middles, devices, strict=True))
     axis = plots.time_axis(0, end - begin, "time from there")
     plot = Plot(f"Close-up: {title}", axis, PlotAxis(0, height, named=named), round(_LANE_HEIGHT * height))
     place = max(closeup["place_begin_ns"], begin) - begin, min(closeup["place_end_ns"], end) - begin
