@@ -45,7 +45,7 @@ FOUND: dict[str, list[str]] = {
         for number in range(1, 9)
     },
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.
-    "mpi-as-nvtx-2.9": ["data-loading", "start-up", "creating-context", "pageable-copies", "profiler-set-up", "few-blocks"],
+    "mpi-as-nvtx-2.9": "data-loading start-up creating-context pageable-copies mpi-waits profiler-set-up few-blocks".split(),
     # A wait for the device after every kernel, and copies of single values.
     "no-metadata-2020": ["idle-devices", "synchronization-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
@@ -147,7 +147,7 @@ UNET: dict[str, set[str]] = {
     # Two workers: its authors say that large gaps between iterations are data loading.
     "baseline": {"data-loading"},
     # Eight: groups of iterations wait now and then, and nothing computes while the input is copied.
-    "8workers": {"full-precision", "exposed-copies", "data-loading", "layout-changes", "unfused-kernels"},
+    "8workers": {"full-precision", "exposed-copies", "data-loading", "layout-changes", "unfused-kernels", "host-waits"},
     # The GPU is busy for 98.5 % of the time.
     "dali": {"full-precision", "layout-changes", "unfused-kernels"},
     "dali_amp": {"layout-changes", "unfused-kernels", "data-loading", "exposed-copies"},
