@@ -45,7 +45,9 @@ FOUND: dict[str, list[str]] = {
         for number in range(1, 9)
     },
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.
-    "mpi-as-nvtx-2.9": "data-loading start-up creating-context pageable-copies mpi-waits profiler-set-up few-blocks".split(),
+    "mpi-as-nvtx-2.9": [
+        "data-loading", "start-up", "creating-context", "pageable-copies", "mpi-waits", "profiler-set-up", "few-blocks"
+    ],
     # A wait for the device after every kernel, and copies of single values.
     "no-metadata-2020": ["idle-devices", "synchronization-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
@@ -59,7 +61,7 @@ FOUND: dict[str, list[str]] = {
     "cloverleaf-3.13": ["creating-context", "profiler-set-up", "idle-devices"],
     # Halos of 16 KiB.
     "openacc-mpas": ["idle-devices", "profiler-set-up", "host-waits", "small-copies"],
-}
+}  # fmt: skip
 """What is found in the reports; in all others nothing is."""
 
 PARTS_OF_FINDING = {
