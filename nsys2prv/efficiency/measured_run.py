@@ -287,8 +287,8 @@ class MeasuredRun:
         since: Numbers = np.zeros(len(self.events.rows.names), dtype=np.int64)
         if self.is_from_start:
             # Off its CPU from the start on, a thread need not be there before it gets one.
-            seen = pl.when(pl.col("start") > 0).then("start").otherwise("end")
-            events = pl.concat([self.calls.select("row", "start"), self.frame(OFF_CPU_TIMES).select("row", start=seen)])
+            first_seen = pl.when(pl.col("start") > 0).then("start").otherwise("end")
+            events = pl.concat([self.calls.select("row", "start"), self.frame(OFF_CPU_TIMES).select("row", start=first_seen)])
             first = events.group_by("row").agg(pl.col("start").min())
             since[first["row"].to_numpy()] = first["start"].to_numpy()
         rows = self.events.rows

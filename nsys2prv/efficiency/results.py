@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 import polars.selectors as cs
@@ -41,8 +41,6 @@ class Results:
 
     head: Mapping[str, Any]
     tables: Frames
-    _further: ClassVar[Mapping[str, Callable[[Mapping[str, Any], Frames], str]]] = {}
-    """Files beside JSON and CSV, as `write` calls their paths, with what makes their texts."""
 
     def __getattr__(self, name: str) -> pl.DataFrame:
         tables: Frames = self.__dict__.get("tables", {})
@@ -77,10 +75,14 @@ class Results:
         """Write each table that has rows as `TABLE.csv` into a folder."""
         self.write(csv_folder=Path(folder))
 
-    def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None, **further: Path | None) -> None:
-        """Write several files, which appear together when all are complete; `further`: `page_path`, `talp_path`."""
+    def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None) -> None:
+        """Write several files, which appear together when all are complete."""
+        self._write(json_path, csv_folder, {})
+
+    def _write(self, json_path: Path | None, csv_folder: Path | None, texts: Mapping[Path | None, Callable[[], str]]) -> None:
+        """Write what there is a path for, `texts` among it."""
         files: dict[Path, str | None] = {} if csv_folder is None else csv_files(csv_folder, self.tables)
-        files |= {path: self._further[name](self.head, self.tables) for name, path in further.items() if path is not None}
+        files |= {path: text() for path, text in texts.items() if path is not None}
         if json_path is not None:
             files[json_path] = json_text(self.as_json())
         check_kept(files, self.inputs)
@@ -90,8 +92,6 @@ class Results:
 class EfficiencyResult(Results):
     """The efficiency numbers of a run: `result.tree`, `result.devices`, `result.findings`, ...
     docs/reference/efficiency-tables.md describes every table."""
-
-    _further: ClassVar = {"page_path": page.page, "talp_path": lambda head, tables: json_text(as_talp(head, tables))}
 
     def __repr__(self) -> str:
         run = self.tables["run"].row(0, named=True)
@@ -136,11 +136,24 @@ class EfficiencyResult(Results):
         """Write a file as DLB's TALP does."""
         self.write(talp_path=Path(path))
 
+    def write(
+        self,
+        *,
+        json_path: Path | None = None,
+        csv_folder: Path | None = None,
+        talp_path: Path | None = None,
+        page_path: Path | None = None,
+    ) -> None:
+        """Write several files, which appear together when all are complete."""
+        texts = {
+            talp_path: lambda: json_text(as_talp(self.head, self.tables)),
+            page_path: lambda: page.page(self.head, self.tables),
+        }
+        self._write(json_path, csv_folder, texts)
+
 
 class ComparisonResult(Results):
     """Several runs side by side: `result.runs`, `result.metrics`, `result.matched`, `result.changes`, `result.gate`."""
-
-    _further: ClassVar = {"page_path": page.comparison_page}
 
     @property
     def inputs(self) -> list[str]:
@@ -157,6 +170,10 @@ class ComparisonResult(Results):
     def _repr_html_(self) -> str:
         """What a notebook shows: the first screen of the page, without scripts."""
         return page.comparison_first_html(self.head, self.tables)
+
+    def write(self, *, json_path: Path | None = None, csv_folder: Path | None = None, page_path: Path | None = None) -> None:
+        """Write several files, which appear together when all are complete."""
+        self._write(json_path, csv_folder, {page_path: lambda: page.comparison_page(self.head, self.tables)})
 
     def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
         """A summary for a terminal, with so many rows of each table, fit into lines of `width` characters where that is not
@@ -219,8 +236,10 @@ def _later_tables(path: Path, version: str, tables: Mapping[str, Any]) -> list[s
     for table in table_registry.TABLES:
         columns = tables.get(table.name, table.schema)
         missing += (f"{table.name}.{name}" for name in table.schema if name not in columns)
+    if not missing:
+        return []
     lacks = f"{path} was written by nsys2prv {version}, which did not measure {', '.join(missing)}"
-    return [f"{lacks}: nothing is known of these here; measure the run again to have them"] if missing else []
+    return [f"{lacks}: nothing is known of these here; measure the run again to have them"]
 
 
 _TYPES: Mapping[str, tuple[type, type]] = {

@@ -198,9 +198,9 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     losses = [part for part in bar[1:] if part.name != "other" and not (is_useful and part.group == parts.COMMUNICATION)]
     largest = sorted(losses, key=lambda part: -part.share)[:1]
     # The finding may be about this time: said first, it is no further loss.
-    rest = "".join(f"; largest part of the rest: {part.title}, {percent(part.share)}" for part in largest)
+    largest_part = "".join(f"; largest part of the rest: {part.title}, {percent(part.share)}" for part in largest)
     computed = "computed or ran NCCL kernels" if is_useful else "computed"
-    return f"{who} {computed} {percent(useful)} of {length}{rest}{_first_finding(tables['findings'])}"
+    return f"{who} {computed} {percent(useful)} of {length}{largest_part}{_first_finding(tables['findings'])}"
 
 
 def _first_finding(findings: pl.DataFrame) -> str:
