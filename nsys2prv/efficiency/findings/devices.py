@@ -389,13 +389,12 @@ class FullPrecision(_KernelRule, kind="full-precision"):
         is_full = pl.col("value").is_in(full)
         of_tensor_cores = pl.col("cost").filter(~is_full).sum().over("device")
         is_mixed = of_tensor_cores >= self.tensor_part.value * pl.col("cost").sum().over("device")
-        lost = (pl.col("cost") * (1 - 1 / _FASTER)).round().cast(pl.Int64)
-        return kernels.filter(is_mixed).filter(is_full).with_columns(cost=lost)
+        return kernels.filter(is_mixed, is_full).with_columns((pl.col("cost") * (1 - 1 / _FASTER)).round().cast(pl.Int64))
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         """Where TF32 is in use already, the advice does without it."""
-        has_tf32 = len(_values(evidence, f"{_MATRIX}.* tf32(?: |$)")) > 0
-        return replace(super().describe(losses, evidence), advice=self.in_tf32 if has_tf32 else None)
+        advice = self.in_tf32 if _values(evidence, f"{_MATRIX}.* tf32(?: |$)") else None
+        return replace(super().describe(losses, evidence), advice=advice)
 
 
 class UnfusedKernels(_KernelRule, kind="unfused-kernels"):

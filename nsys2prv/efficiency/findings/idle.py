@@ -176,8 +176,7 @@ class StateRule(FindingRule, texts="state-rule"):
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
         """Times of devices in which their launching threads do this: columns of `AbsentTime.of_hosts`."""
-        parts = [OF_STATES[state] for state in self.states]
-        return evidence.run.measured(AbsentTime).of_hosts.filter(pl.col("part").is_in(parts))
+        return evidence.run.measured(AbsentTime).of_hosts.filter(pl.format("{}_ns", "part").is_in(self.parts))
 
     def losses(self, evidence: Evidence) -> Losses:
         pieces = self.pieces(evidence).drop("part").with_columns(cost=pl.col("end") - pl.col("begin"))

@@ -157,6 +157,10 @@ class _LargeCopies(FindingRule, texts="large-copies"):
     def losses(self, evidence: Evidence) -> Losses:
         return evidence.run.measured(DeviceCopies).losses(evidence, self.copies)
 
+    def copies_of(self, losses: Losses, evidence: Evidence) -> pl.DataFrame:
+        """Its copies on the devices of losses: columns of `DeviceCopies.copies`."""
+        return losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
+
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         length, moved = losses.total("length"), losses.total("bytes")
         factor, source = self.factor(evidence) if self.can_be_faster else (None, "")
@@ -196,8 +200,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """No call waits for the copies; they are as fast as pinned ones, or take no time where their memory does not matter."""
         factor = self.factor(evidence)[0] if self.can_be_faster else 0.0
-        copies = finding.losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
-        return faster_copies(built, copies.select("begin", "end", group="row"), factor)
+        return faster_copies(built, self.copies_of(finding.losses, evidence).select("begin", "end", group="row"), factor)
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
@@ -217,9 +220,8 @@ class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KIND
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         finding, operations = super().describe(losses, evidence), evidence.run.operations
         computing = operations.filter(pl.col("number").is_in(KERNEL_TYPES))["row"].unique().implode()
-        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies))
         alone, is_separate = pl.col("alone"), ~pl.col("row").is_in(computing)
-        (separate,) = copies.select(alone.filter(is_separate).sum() / alone.sum()).row(0)
+        (separate,) = self.copies_of(losses, evidence).select(alone.filter(is_separate).sum() / alone.sum()).row(0)
         if separate < _DONE:
             return finding
         text = f"{finding.text}; {percent(separate)} of that time is of copies on streams without kernels"
@@ -240,15 +242,15 @@ class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KIN
         return losses.where(pl.col("cost") >= self.least.value * evidence.length)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(self.copies & _HOST_COPY))
+        copies = self.copies_of(losses, evidence).filter(_HOST_COPY)
         of_kinds = [int(together(of_kind)["cost"].sum()) for _, of_kind in copies.group_by("kind")]
         further, advice = "", None
         if len(of_kinds) == 2 and min(of_kinds) > 0:
             beside = (sum(of_kinds) - int(together(copies)["cost"].sum())) / min(of_kinds)
             further = f". Copies of the direction with less time run beside those of the other for {percent(beside)} of it"
             advice = f"{self.advice} {self.in_turns}" if beside < _DONE else None
-        speed = f"{losses.total('bytes') / losses.total('length'):.1f}"
-        return replace(self.finding(losses, speed=speed, further=further), advice=advice)
+        speed = losses.total("bytes") / losses.total("length")
+        return replace(self.finding(losses, speed=f"{speed:.1f}", further=further), advice=advice)
 
 
 class Allocations(GapRule, kind="allocations"):
