@@ -153,12 +153,14 @@ class Segments(Moments):
 
     def lengths(self, first: int, behind: int) -> Numbers:
         """The same of some in a row."""
-        keys = self.keys[first : behind + 1]
-        group = keys >> self.code.bits
-        is_last = group[1:] != group[:-1]
-        length: Numbers = np.diff(keys if self.code.times is None else self.code.time(keys))
-        length[is_last] = 0
-        return np.append(length, 0) if behind == len(self.keys) else length
+        keys, bits = self.keys[first : behind + 1], self.code.bits
+        times = keys if self.code.times is None else self.code.time(keys)
+        length: Numbers = np.zeros(behind - first, dtype=np.int64)
+        np.subtract(times[1:], times[:-1], out=length[: len(times) - 1])
+        # The last one of a group is before where the next group would begin.
+        behind_groups = np.arange(keys[0] >> bits, keys[-1] >> bits) + 1 << bits
+        length[np.searchsorted(keys, behind_groups) - 1] = 0
+        return length
 
     @property
     def mask(self) -> Integers:
@@ -173,13 +175,15 @@ class Segments(Moments):
         """The lowest kind with open intervals (UInt8); the number of kinds where there is none."""
         first = np.full(len(self.keys), len(self.counts), dtype=np.uint8)
         for kind in reversed(range(len(self.counts))):
-            first[self.counts[kind] > 0] = kind
+            if self.counts[kind].any():
+                first[self.counts[kind] > 0] = kind
         return first
 
     def where(self, selected: Mask) -> Intervals:
         """The selected segments, in which something is open, as intervals; neighbours become one."""
-        change = np.diff(selected.view(np.int8), prepend=np.int8(0))
-        begin, end = self.keys[change > 0], self.keys[change < 0]
+        # Begins and ends take turns: the last segment of a group is not selected.
+        edges = self.keys[np.flatnonzero(np.diff(selected, prepend=False))]
+        begin, end = edges[::2], edges[1::2]
         return Intervals(begin >> self.code.bits, self.code.time(begin), self.code.time(end))
 
     def cut(self, windows: Intervals) -> tuple[Numbers, Numbers, Numbers, Numbers]:
@@ -194,7 +198,13 @@ class Segments(Moments):
         >>> window.tolist(), busy.counts[0][segment].tolist(), begin.tolist(), end.tolist()
         ([0, 0, 1], [0, 1, 1], [0, 10, 6], [10, 15, 8])
         """
-        window, segment = expanded(self.find(windows.group, windows.begin), self.find(windows.group, windows.end - 1))
+        first = self.find(windows.group, windows.begin)
+        last = first.copy()
+        # Most windows end in the segment in which they begin.
+        until = self.keys[np.minimum(first + 1, len(self.keys) - 1)]
+        goes_on = np.flatnonzero(until <= self.code.keys(windows.group, windows.end - 1))
+        last[goes_on] = self.find(windows.group[goes_on], windows.end[goes_on] - 1)
+        window, segment = expanded(first, last)
         is_new = np.append(np.ones(min(len(window), 1), dtype=bool), window[1:] != window[:-1])
         begin = np.where(is_new, windows.begin[window], self.code.time(self.keys[segment]))
         end = np.where(np.append(is_new[1:], is_new[:1]), windows.end[window], np.roll(begin, -1))
@@ -237,14 +247,15 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
     edges >>= edge_bits
     # What is open after all edges of one time. Every interval of a group ends in it: a count over all groups is 0 behind each.
     is_last = np.append(edges[1:] != edges[:-1], True)
-    return Segments(edges[is_last], code, tuple(_open(what, place, kinds, is_last) for place in range(kinds)))
+    occurs = np.bincount(np.zeros(1, dtype=np.uint8) if kind is None else kind, minlength=kinds) > 0
+    nothing = np.zeros(np.count_nonzero(is_last), dtype=np.int8)
+    counts = tuple(_open(what, place, kinds, is_last) if occurs[place] else nothing for place in range(kinds))
+    return Segments(edges[is_last], code, counts)
 
 
 def _open(what: Integers, kind: int, kinds: int, selected: Mask) -> Integers:
     """Open intervals of a kind after the selected edges; an edge is twice its kind, and 1 more where it is an end."""
     is_begin = what == 2 * kind
-    if not is_begin.any():
-        return np.zeros(np.count_nonzero(selected), dtype=np.int8)
     steps = is_begin.view(np.int8) - (what == 2 * kind + 1).view(np.int8)
     count = np.cumsum(steps, dtype=np.int32)[selected]
     return count.astype(np.min_scalar_type(-kinds * int(count.max(initial=0)) - 1))
@@ -331,22 +342,31 @@ def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers
     -------
     Places in `events`; NONE where none is open, or where it is not known because events overlap without being nested.
     """
+    place: Numbers = np.full(len(group), NONE, dtype=np.int64)
     event = np.flatnonzero((events.end > events.begin) & (events.group >= 0))
-    if not len(event):
-        return np.full(len(group), NONE, dtype=np.int64)
-    events = events.only(event)
-    order = np.lexsort((-events.end, events.begin, events.group))
-    ordered, depths = events.only(order), np.ones(len(order), dtype=np.int64)
-    if depth.max(initial=0) > 1:
+    is_open = np.flatnonzero(depth > 0)
+    if not len(event) or not len(is_open):
+        return place
+    events, group, time = events.only(event), group[is_open], time[is_open]
+    code = _Code.of(int(events.group.max()) + 1, (events.begin,))
+    order = np.argsort(code.keys(events.group, events.begin), kind="stable")
+    ordered = events.only(order)
+    key = ordered.group
+    if ((ordered.begin[1:] < ordered.end[:-1]) & (key[1:] == key[:-1])).any():
+        order = np.lexsort((-events.end, events.begin, events.group))
+        ordered = events.only(order)
         by_end = np.lexsort((events.end, events.group))
         ended = Moments.of(events.group[by_end], events.end[by_end]).find(ordered.group, ordered.begin) + 1
         first = np.searchsorted(ordered.group, ordered.group, side="left")
         # In the order of starts: those of the group so far, less those of it that have ended.
         depths = np.arange(len(order)) - np.maximum(ended, first) + 1
-    most = int(depths.max())
-    key = ordered.group * (most + 1) + depths
-    by_depth = np.argsort(key, kind="stable")
-    key_of_time = group.astype(np.int64) * (most + 1) + np.minimum(depth.astype(np.int64), most)
-    place = Moments.of(key[by_depth], ordered.begin[by_depth]).place(key_of_time, time)
-    is_open = (depth > 0) & (place >= 0) & (ordered.end[by_depth][place] > time)
-    return np.where(is_open, event[order[by_depth][place]], NONE)
+        most = int(depths.max())
+        key = ordered.group * (most + 1) + depths
+        by_depth = np.argsort(key, kind="stable")
+        order, key, ordered = order[by_depth], key[by_depth], ordered.only(by_depth)
+        group = group.astype(np.int64) * (most + 1) + np.minimum(depth[is_open].astype(np.int64), most)
+    # Of those that are not open at once it is the last one that began.
+    last = Moments.of(key, ordered.begin).place(group, time)
+    is_inside = (last >= 0) & (ordered.end[last] > time)
+    place[is_open[is_inside]] = event[order[last[is_inside]]]
+    return place

@@ -309,7 +309,7 @@ class MeasuredRun:
         places[self.callers] = np.arange(len(self.callers))
         return places
 
-    @property
+    @cached_property
     def activity_of_threads(self) -> Integers:
         """Of each of the segments `on_threads` the call, or whether it is off its CPU: a key of `thread_times`."""
         return replace(self.on_threads, counts=self.on_threads.counts[FIRST_CALL:]).first_kind
@@ -359,13 +359,13 @@ class MeasuredRun:
     @cached_property
     def thread_times(self) -> Elapsed:
         """Time by activity of calling host threads."""
-        activity = self.activity_of_threads
+        activity = self.activity_of_threads.copy()
         activity[(self.on_threads.counts[PROFILER] > 0) & (activity >= OS)] = PROFILER_ACTIVITY
         return Elapsed(self.on_threads, activity, ACTIVITIES + 1)
 
     def drop_activity(self) -> None:
         """Take what runs when out of memory; it is made again where it is asked for."""
-        for name in ("on_devices", "on_tasks", "on_threads", "device_times", "thread_times"):
+        for name in ("on_devices", "on_tasks", "on_threads", "activity_of_threads", "device_times", "thread_times"):
             vars(self).pop(name, None)
 
     def _segments_of_operations(self, group_of_row: Numbers) -> Segments:

@@ -239,10 +239,11 @@ class EdgeCollector:
         if kind in (EdgeKind.MESSAGE, EdgeKind.COLLECTIVE):
             self.backward.append(backward)
         edges, count = {"target": target, "source": source, "kind": kind, "weight": weight}, int(is_forward.sum())
+        is_added = slice(None) if count == len(source) else is_forward
         for name, dtype in _EDGE_TYPES.items():
             column = np.asarray(edges[name]).astype(dtype, copy=False)
             # What is the same for all takes no memory until it is concatenated.
-            self._columns[name].append(column[is_forward] if column.ndim else np.broadcast_to(column, count))
+            self._columns[name].append(column[is_added] if column.ndim else np.broadcast_to(column, count))
 
     def takes(self, code: Numbers, length: Numbers) -> None:
         """What calls were seen to take that had nothing to wait for, ns: as edges of a class do."""

@@ -135,7 +135,7 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
         return pl.DataFrame(schema=SEGMENT_SCHEMA)
     path, graph, time = replayed.path(last), built.graph, replayed.time
     first = int(path.source[0]) if len(path) else last
-    path = Edges(graph, path.number[time[path.target] > time[path.source]])
+    path = path.only(time[path.target] > time[path.source])
     label, kind = path.label, _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work

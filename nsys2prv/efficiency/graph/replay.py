@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nsys2prv.efficiency.intervals import Integers, Numbers
+from nsys2prv.efficiency.intervals import Integers, Mask, Numbers
 from nsys2prv.errors import UsageError
+from nsys2prv.execution.process import map_ahead
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 Places = npt.NDArray[np.int32]
@@ -181,6 +182,8 @@ class Edges:
         In the graph.
     moments
         Of all edges of moments that follow each other, the first of these and the moment behind the last.
+    targets
+        The `target` of each, where it is known; None: it is looked for.
     kind, weight
         An EdgeKind, and the weight as measured, ns.
     source, target
@@ -191,6 +194,7 @@ class Edges:
     graph: RunGraph
     number: Integers
     moments: tuple[int, int] = (0, 0)
+    targets: Places | None = None
 
     def __len__(self) -> int:
         return len(self.number)
@@ -198,11 +202,21 @@ class Edges:
     def parts(self) -> Iterator[Edges]:
         """These edges in parts of so many as BLOCK."""
         for low in range(0, len(self), BLOCK):
-            yield Edges(self.graph, self.number[low : low + BLOCK])
+            yield self.only(slice(low, low + BLOCK))
 
-    kind = cached_property(lambda edges: edges.graph.kind[edges.number])
-    weight = cached_property(lambda edges: edges.graph.weight[edges.number])
-    source = cached_property(lambda edges: edges.graph.source[edges.number])
+    def only(self, which: slice | Mask) -> Edges:
+        """Some of them."""
+        return Edges(self.graph, self.number[which], targets=self.target[which])
+
+    @property
+    def _place(self) -> Integers | slice:
+        """Where they are in columns of the graph: of those of all edges that follow each other nothing is copied."""
+        low, high = self.graph.first[list(self.moments)].tolist()
+        return slice(low, high) if high > low else self.number
+
+    kind = cached_property(lambda edges: edges.graph.kind[edges._place])
+    weight = cached_property(lambda edges: edges.graph.weight[edges._place])
+    source = cached_property(lambda edges: edges.graph.source[edges._place])
     begin = cached_property(lambda edges: edges.graph.time[edges.source])
     end = cached_property(lambda edges: edges.graph.time[edges.target])
     source_row = cached_property(lambda edges: edges.graph.row[edges.source])
@@ -212,6 +226,8 @@ class Edges:
     @cached_property
     def target(self) -> Places:
         first, (low, high) = self.graph.first, self.moments
+        if self.targets is not None:
+            return self.targets
         if high > low:
             return np.repeat(np.arange(low, high, dtype=np.int32), np.diff(first[low : high + 1]))
         return (np.searchsorted(first, self.number, side="right") - 1).astype(np.int32)
@@ -243,7 +259,8 @@ class Replay:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
         on_path = np.zeros(len(self.time), dtype=np.int8)
         run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
-        return Edges(self.graph, self.edge[on_path.view(bool)])
+        moments = np.flatnonzero(on_path).astype(np.int32)
+        return Edges(self.graph, self.edge[moments], targets=moments)
 
 
 def replay(graph: RunGraph, steps: Sequence[Step] = ()) -> Replay:
@@ -268,15 +285,19 @@ def replays(
     ]
     limits = np.full((len(variants), size), FREE, dtype=np.int8)
     growth = 0
-    for edges in graph.blocks():
+
+    def changed(edges: Edges) -> tuple[Edges, Numbers, list[Numbers]]:
+        """Edges, how much longer each takes, and its weight in each variant."""
         weight = edges.weight
         for step in steps:
             weight = step(edges, weight)
-        grown = np.maximum(weight - edges.weight, 0)
+        of_variants = [variant(edges, weight, limit) for variant, limit in zip(variants, limits, strict=True)]
+        return edges, np.maximum(weight - edges.weight, 0), of_variants
+
+    for edges, grown, weights in map_ahead(changed, graph.blocks()):
         if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
             raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
         growth += int(grown.sum())
-        for variant, limit, outputs in zip(variants, limits, results, strict=True):
-            inputs = (*edges.moments, graph.first, graph.source, graph.time, variant(edges, weight, limit), limit, grown)
-            run_loop(_replay, inputs, outputs)
+        for weight, limit, outputs in zip(weights, limits, results, strict=True):
+            run_loop(_replay, (*edges.moments, graph.first, graph.source, graph.time, weight, limit, grown), outputs)
     return [Replay(graph, time, edge, growth) for _, time, edge in results]

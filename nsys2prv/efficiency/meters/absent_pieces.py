@@ -54,8 +54,9 @@ def states_of_threads(run: MeasuredRun) -> Timeline:
     `run.calls` of the innermost call of the first kind that is open; NONE: none; and `off_cpu`, whether the thread is off its
     CPU, whatever else."""
     on_threads, activity, calls = run.on_threads, run.activity_of_threads, run.calls
-    none_open = np.zeros(len(activity), dtype=np.int8)
-    depth: Integers = np.choose(activity, (*on_threads.counts[FIRST_CALL:OFF_CPU], none_open, none_open))
+    depth: Integers = np.zeros(len(activity), dtype=np.int32)
+    for place, count in enumerate(on_threads.counts[FIRST_CALL:OFF_CPU]):
+        np.copyto(depth, count, where=activity == place)
     thread = run.place_of_caller[calls["row"].to_numpy()]
     # Calls of one kind are nested in each other.
     group = np.where(thread >= 0, thread * ACTIVITIES + run.states_of_calls - FIRST_CALL, NONE)
@@ -117,7 +118,9 @@ def awaited_operations(run: MeasuredRun, events: EventEdges) -> Integers:
     operations = run.operations.select(pl.col("row").cast(pl.Int64), "start")
     joined = operations.join(last, on=["row", "start"], how="left", maintain_order="left")
     awaited_row, awaited_end = (joined[name].fill_null(NONE).to_numpy() for name in ("awaited_row", "awaited_end"))
-    in_stream, awaited = ends.place(row, start), ends.place(awaited_row, awaited_end)
+    in_stream, awaited = ends.place(row, start), np.full(len(row), NONE)
+    waits = np.flatnonzero(awaited_row != NONE)
+    awaited[waits] = ends.place(awaited_row[waits], awaited_end[waits])
     # The place NONE is the last one.
     place, ended = np.append(place, NONE).astype(np.int32), np.append(end[place], NONE)
     is_later = (ended[awaited] == awaited_end) & (awaited_end <= start) & (awaited_end > ended[in_stream])
