@@ -20,18 +20,15 @@ FINDING, SLOWEST, USUAL = "finding", "slowest iteration", "usual iteration"
 """What a close-up is of."""
 ACTIVITIES = ("kernels", "nccl", "memory")
 """Activities of a device, in the order of the kinds of `measured_run`."""
-_MOST_FINDINGS = 2
-_MOST_DEVICES = 4
+_MOST_FINDINGS, _MOST_DEVICES = 2, 4
 MOST_BARS = 500
 """Bars of one close-up; activities that are too short for that are drawn as one."""
 _FINEST = 2_000
 """Parts of a close-up of which the activities are seen one by one."""
 _LARGEST_SHARE = 0.2
 """Share of the window of the longest place of a finding that has a close-up: a longer one is seen in the map of devices."""
-_AROUND = 15
-"""Usual distances between activities that are shown on both sides of a place, at least."""
-_MOST_AROUND = 0.05
-"""The same at most, as a share of the window."""
+_AROUND, _MOST_AROUND = 15, 0.05
+"""What is shown on both sides of a place: so many usual distances between activities, or this share of the window if less."""
 
 CLOSEUPS = Table(
     "closeups",

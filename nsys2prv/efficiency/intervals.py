@@ -146,20 +146,15 @@ class Segments(Moments):
 
     counts: tuple[Integers, ...]
 
-    @property
-    def length(self) -> Numbers:
-        """ns of each segment."""
-        return self.lengths(0, len(self.keys))
-
-    def lengths(self, first: int, behind: int) -> Numbers:
-        """The same of some in a row."""
-        keys, bits = self.keys[first : behind + 1], self.code.bits
+    def lengths(self, first: int = 0, behind: int | None = None) -> Numbers:
+        """ns of each segment, or of some in a row."""
+        behind, bits = len(self.keys) if behind is None else behind, self.code.bits
+        keys = self.keys[first : behind + 1]
         times = keys if self.code.times is None else self.code.time(keys)
-        length: Numbers = np.zeros(behind - first, dtype=np.int64)
-        np.subtract(times[1:], times[:-1], out=length[: len(times) - 1])
+        length: Numbers = np.diff(times, append=times[-1:])[: behind - first]
         # The last one of a group is before where the next group would begin.
-        behind_groups = np.arange(keys[0] >> bits, keys[-1] >> bits) + 1 << bits
-        length[np.searchsorted(keys, behind_groups) - 1] = 0
+        next_groups = np.arange(keys[0] >> bits, keys[-1] >> bits) + 1 << bits
+        length[np.searchsorted(keys, next_groups) - 1] = 0
         return length
 
     @property
@@ -198,13 +193,7 @@ class Segments(Moments):
         >>> window.tolist(), busy.counts[0][segment].tolist(), begin.tolist(), end.tolist()
         ([0, 0, 1], [0, 1, 1], [0, 10, 6], [10, 15, 8])
         """
-        first = self.find(windows.group, windows.begin)
-        last = first.copy()
-        # Most windows end in the segment in which they begin.
-        until = self.keys[np.minimum(first + 1, len(self.keys) - 1)]
-        goes_on = np.flatnonzero(until <= self.code.keys(windows.group, windows.end - 1))
-        last[goes_on] = self.find(windows.group[goes_on], windows.end[goes_on] - 1)
-        window, segment = expanded(first, last)
+        window, segment = expanded(self.find(windows.group, windows.begin), self.find(windows.group, windows.end - 1))
         is_new = np.append(np.ones(min(len(window), 1), dtype=bool), window[1:] != window[:-1])
         begin = np.where(is_new, windows.begin[window], self.code.time(self.keys[segment]))
         end = np.where(np.append(is_new[1:], is_new[:1]), windows.end[window], np.roll(begin, -1))
@@ -326,47 +315,3 @@ def moments_inside(group: Integers, time: Numbers, windows: Intervals) -> tuple[
     """Which moments, sorted by group and time, are in which windows: places of a window and of a moment, for each such pair."""
     first, last = (Moments.of(group, time).find(windows.group, edge - 1) for edge in (windows.begin, windows.end))
     return expanded(first + 1, last)
-
-
-def innermost(events: Intervals, group: Integers, time: Numbers, depth: Integers) -> Numbers:
-    """Which of events that are nested in each other is the innermost one at a time of a group.
-
-    Parameters
-    ----------
-    events
-        In any order; those without length, or of the group NONE, do not count.
-    depth
-        How many events of the group are open at each time.
-
-    Returns
-    -------
-    Places in `events`; NONE where none is open, or where it is not known because events overlap without being nested.
-    """
-    place: Numbers = np.full(len(group), NONE, dtype=np.int64)
-    event = np.flatnonzero((events.end > events.begin) & (events.group >= 0))
-    is_open = np.flatnonzero(depth > 0)
-    if not len(event) or not len(is_open):
-        return place
-    events, group, time = events.only(event), group[is_open], time[is_open]
-    code = _Code.of(int(events.group.max()) + 1, (events.begin,))
-    order = np.argsort(code.keys(events.group, events.begin), kind="stable")
-    ordered = events.only(order)
-    key = ordered.group
-    if ((ordered.begin[1:] < ordered.end[:-1]) & (key[1:] == key[:-1])).any():
-        order = np.lexsort((-events.end, events.begin, events.group))
-        ordered = events.only(order)
-        by_end = np.lexsort((events.end, events.group))
-        ended = Moments.of(events.group[by_end], events.end[by_end]).find(ordered.group, ordered.begin) + 1
-        first = np.searchsorted(ordered.group, ordered.group, side="left")
-        # In the order of starts: those of the group so far, less those of it that have ended.
-        depths = np.arange(len(order)) - np.maximum(ended, first) + 1
-        most = int(depths.max())
-        key = ordered.group * (most + 1) + depths
-        by_depth = np.argsort(key, kind="stable")
-        order, key, ordered = order[by_depth], key[by_depth], ordered.only(by_depth)
-        group = group.astype(np.int64) * (most + 1) + np.minimum(depth[is_open].astype(np.int64), most)
-    # Of those that are not open at once it is the last one that began.
-    last = Moments.of(key, ordered.begin).place(group, time)
-    is_inside = (last >= 0) & (ordered.end[last] > time)
-    place[is_open[is_inside]] = event[order[last[is_inside]]]
-    return place

@@ -68,7 +68,7 @@ def test_elapsed_time_far_apart() -> None:
 def test_nothing_gives_nothing() -> None:
     nothing = Intervals.of([], [], [])
 
-    assert len(union(nothing)) == of_both(nothing, nothing).length.sum() == 0
+    assert len(union(nothing)) == of_both(nothing, nothing).lengths().sum() == 0
     assert total(nothing, 2).tolist() == [0, 0]
     times = Elapsed(segments(nothing), segments(nothing).mask, 2)
     assert np.stack(list(times.in_windows(np.array([1]), np.array([0]), np.array([5])))).tolist() == [[0], [0]]
@@ -101,7 +101,7 @@ def test_segments_count_the_open_intervals_of_each_kind(intervals: Intervals, ki
     for each in range(2):
         count = np.zeros((GROUPS, END), dtype=np.int64)
         for group, begin, end, open_ in zip(
-            found.group, found.begin, found.begin + found.length, found.counts[each], strict=True
+            found.group, found.begin, found.begin + found.lengths(), found.counts[each], strict=True
         ):
             count[group, begin:end] = open_
         assert (count == covered(intervals.only(kind == each))).all()

@@ -301,7 +301,7 @@ def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     """The NVTX range that holds most of some times, of several the shortest, with its part of them; none, or one."""
     together = segments(Intervals.of(*times.select("row", "begin", "end")))
     is_inside, ranges = together.counts[0] > 0, run.frame(RANGES)
-    total = int(together.length[is_inside].sum())
+    total = int(together.lengths()[is_inside].sum())
     if ranges.is_empty() or not total:
         return []
     inside = time_where(together, is_inside, ranges.select("row", "start", "end"))

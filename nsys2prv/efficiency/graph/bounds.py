@@ -87,7 +87,7 @@ def open_waits(built: BuiltGraph) -> OpenWaits:
     """Those of a run."""
     graph = built.graph
     may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
-    edges = Edges(graph, np.flatnonzero(may_wait))
+    edges = graph.edges(np.flatnonzero(may_wait))
     rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
     is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
     is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, open_waits
@@ -264,8 +263,6 @@ class MeasuredGraph:
 
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too."""
-        # Replays of long runs need what the C library keeps of the memory of columns that rules have freed.
-        pa.default_memory_pool().release_unused()
         length, unexplained = self.built.context.events.length, self.totals.unexplained
         of_parts = run_all(partial(_shorter, steps, part) for part in self.path.parts())
         bounds = [int(max(min(bound, length), 0)) for bound in np.sum([[0.0] * len(steps), *of_parts], axis=0)]

@@ -162,19 +162,24 @@ class RunGraph:
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
-        return Edges(self, np.flatnonzero(np.isin(self.kind, kinds)))
+        return self.edges(np.flatnonzero(np.isin(self.kind, kinds)))
+
+    def edges(self, number: Integers) -> Edges:
+        """Some edges, by their numbers."""
+        return Edges(self, number, (np.searchsorted(self.first, number, side="right") - 1).astype(np.int32))
 
     def blocks(self) -> Iterator[Edges]:
         """All edges, in blocks of moments with about so many edges as BLOCK."""
         cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
         for low, high in pairwise([0, *cuts.tolist(), len(self.time)]):
             if high > low:
-                yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), (low, high))
+                target = np.repeat(np.arange(low, high, dtype=np.int32), np.diff(self.first[low : high + 1]))
+                yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), target, (low, high))
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Edges of a graph: columns of equal length, each made when it is first asked for.
+    """Edges of a graph: columns of equal length.
 
     Attributes
     ----------
@@ -182,8 +187,6 @@ class Edges:
         In the graph.
     moments
         Of all edges of moments that follow each other, the first of these and the moment behind the last.
-    targets
-        The `target` of each, where it is known; None: it is looked for.
     kind, weight
         An EdgeKind, and the weight as measured, ns.
     source, target
@@ -193,8 +196,8 @@ class Edges:
 
     graph: RunGraph
     number: Integers
+    target: Places
     moments: tuple[int, int] = (0, 0)
-    targets: Places | None = None
 
     def __len__(self) -> int:
         return len(self.number)
@@ -206,7 +209,7 @@ class Edges:
 
     def only(self, which: slice | Mask) -> Edges:
         """Some of them."""
-        return Edges(self.graph, self.number[which], targets=self.target[which])
+        return Edges(self.graph, self.number[which], self.target[which])
 
     @property
     def _place(self) -> Integers | slice:
@@ -222,15 +225,6 @@ class Edges:
     source_row = cached_property(lambda edges: edges.graph.row[edges.source])
     row = cached_property(lambda edges: edges.graph.row[edges.target])
     label = cached_property(lambda edges: edges.graph.label[edges.target])
-
-    @cached_property
-    def target(self) -> Places:
-        first, (low, high) = self.graph.first, self.moments
-        if self.targets is not None:
-            return self.targets
-        if high > low:
-            return np.repeat(np.arange(low, high, dtype=np.int32), np.diff(first[low : high + 1]))
-        return (np.searchsorted(first, self.number, side="right") - 1).astype(np.int32)
 
 
 Step = Callable[[Edges, Numbers], Numbers]
@@ -260,7 +254,7 @@ class Replay:
         on_path = np.zeros(len(self.time), dtype=np.int8)
         run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
         moments = np.flatnonzero(on_path).astype(np.int32)
-        return Edges(self.graph, self.edge[moments], targets=moments)
+        return Edges(self.graph, self.edge[moments], moments)
 
 
 def replay(graph: RunGraph, steps: Sequence[Step] = ()) -> Replay:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
@@ -101,9 +100,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     collectives = len(open_calls) + int((~is_pair[points.label_of[points.interval[unmatched]]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
     edges = parts.edges
-    # The edges are put in order when nothing else takes memory, nor the C library keeps it.
-    del points, parts
-    pa.default_memory_pool().release_unused()
+    del points, parts  # Putting edges in order takes memory.
     backward = np.unique(np.concatenate(edges.backward)).astype(np.int64)
     return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, open_ends, collectives, backward)
 

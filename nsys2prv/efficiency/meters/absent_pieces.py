@@ -6,18 +6,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
+from nsys2prv.efficiency.graph.replay import run_loop
 from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSCHEDULED
-from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, innermost, segments
+from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.gaps import gaps_between
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import RANGES, RECORDS
+from nsys2prv.execution.row_order import in_content_order
 from nsys2prv.vocabulary import event_types
 
 PIECE_SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -53,15 +56,11 @@ def states_of_threads(run: MeasuredRun) -> Timeline:
     """What calling threads do: `state`, a place in `host_states.STATES` (COMPUTING: none is open); `call`, the place in
     `run.calls` of the innermost call of the first kind that is open; NONE: none; and `off_cpu`, whether the thread is off its
     CPU, whatever else."""
-    on_threads, activity, calls = run.on_threads, run.activity_of_threads, run.calls
-    depth: Integers = np.zeros(len(activity), dtype=np.int32)
-    for place, count in enumerate(on_threads.counts[FIRST_CALL:OFF_CPU]):
-        np.copyto(depth, count, where=activity == place)
+    on_threads, calls = run.on_threads, run.calls
     thread = run.place_of_caller[calls["row"].to_numpy()]
-    # Calls of one kind are nested in each other.
     group = np.where(thread >= 0, thread * ACTIVITIES + run.states_of_calls - FIRST_CALL, NONE)
-    nested = Intervals.of(group, calls["start"], calls["end"])
-    call = innermost(nested, on_threads.group * ACTIVITIES + activity, on_threads.begin, depth).astype(np.int32)
+    of_kinds = Intervals.of(group, calls["start"], calls["end"])
+    call = innermost(of_kinds, on_threads.group * ACTIVITIES + run.activity_of_threads, on_threads.begin)
     off_cpu = (on_threads.counts[OFF_CPU] > 0).astype(np.int8)
     return Timeline(on_threads, {"state": on_threads.first_kind, "call": call, "off_cpu": off_cpu})
 
@@ -73,7 +72,36 @@ def ranges_of_threads(run: MeasuredRun) -> Timeline:
     thread = np.where(is_nested, run.place_of_caller[ranges["row"].to_numpy()], NONE)
     nested = Intervals.of(thread, ranges["start"], ranges["end"])
     edges = segments(nested)
-    return Timeline(edges, {"range": innermost(nested, edges.group, edges.begin, edges.counts[0]).astype(np.int32)})
+    return Timeline(edges, {"range": innermost(nested, edges.group, edges.begin)})
+
+
+def innermost(events: Intervals, group: Integers, time: Numbers) -> Integers:
+    """Which of events in any order is open at times of their groups: the place in `events` of that which began last; NONE: no
+    event is. Those of the group NONE do not count."""
+    # Of those that begin together the shortest is the innermost.
+    columns = {"begin": events.begin, "until": -events.end, "group": events.group, "event": np.arange(len(events))}
+    begin, until, of_event, event = (column.to_numpy() for column in in_content_order(pl.DataFrame(columns), ["begin"]))
+    order, groups = np.argsort(time, kind="stable"), max(group.max(initial=0), of_event.max(initial=0)) + 1
+    # The last place is for the group NONE.
+    outputs = [np.full(count, NONE, dtype=np.int32) for count in (groups + 1, len(event), len(time))]
+    run_loop(_look_for_innermost, (begin, until, of_event, group[order], time[order]), tuple(outputs))
+    place = np.empty(len(time), dtype=np.int32)
+    place[order] = np.append(event, NONE)[outputs[-1]]
+    return place
+
+
+def _look_for_innermost(begin: Any, until: Any, of_event: Any, group: Any, time: Any, top: Any, below: Any, last: Any) -> None:
+    """Of events in the order of time (`until`: their ends, negative) those of a group are a stack."""
+    event = 0
+    for query in range(len(time)):
+        while event < len(begin) and begin[event] <= time[query]:
+            below[event] = top[of_event[event]]
+            top[of_event[event]] = event
+            event += 1
+        open_event = top[group[query]]
+        while open_event >= 0 and -until[open_event] <= time[query]:
+            open_event = below[open_event]
+        top[group[query]] = last[query] = open_event
 
 
 def activity_of_devices(run: MeasuredRun) -> Timeline:

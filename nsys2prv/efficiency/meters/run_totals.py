@@ -313,7 +313,7 @@ def kernel_overlap(run: MeasuredRun) -> Measurement:
     """The tables `overlap` and `overlap_summary`: the NCCL kernel counts too, as in BSC's views."""
     activity = run.on_tasks
     at_once = activity.counts[KERNEL] + activity.counts[NCCL]
-    times = pl.DataFrame({"task": activity.group, "kernels": at_once.astype(np.int64), "time": activity.length})
+    times = pl.DataFrame({"task": activity.group, "kernels": at_once.astype(np.int64), "time": activity.lengths()})
     times = times.filter(activity.counts[NCCL] > 0)
     # Every task has every number: a task that never has it counts with 0 in the average.
     tasks, numbers = (times.select(pl.col(name).unique().sort()) for name in ("task", "kernels"))

@@ -39,7 +39,7 @@ def graph_of(time: list[int], edges: list[tuple[int, int, int, int]]) -> RunGrap
 
 
 def targets(graph: RunGraph) -> list[int]:
-    return Edges(graph, np.arange(len(graph.source))).target.tolist()
+    return graph.edges(np.arange(len(graph.source))).target.tolist()
 
 
 @st.composite

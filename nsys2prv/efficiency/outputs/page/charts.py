@@ -17,21 +17,18 @@ from nsys2prv.vocabulary.wording import SIZES, known_to, percent, rate, short, s
 _BAR, _SECOND_BAR = LINES[:2]
 _LOGARITHMIC_FROM = 20
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
-_MOST_HISTOGRAMS = 16
-_MOST_ITERATIONS = 400
-"""Of more, neighbours are drawn as one: their median, and their range."""
+_MOST_HISTOGRAMS, _MOST_ITERATIONS = 16, 400
+"""Of more iterations neighbours are drawn as one: their median, and their range."""
 _MOST_LINES = 16
 """With more ranks than this the drawing has their range, and lines for those that differ most."""
 _MOST_BARS = 64
 """Of more devices each is a point."""
 _OUTLIERS = 6
 """Devices and ranks that are named."""
-_FAR = 3.5
-"""Distance from the median, in deviations as the median deviation gives them, of an outlier."""
+_FAR = 3.5 * 1.4826
+"""Distance of an outlier from the median, in median deviations: 3.5 standard deviations of normal values."""
 _LEAST_DISTANCE = 0.01
 """Least distance of an outlier from the median, of the median."""
-_DEVIATION = 1.4826
-"""Of a normal distribution the standard deviation is this times the median deviation."""
 
 MOST_ROWS, _MOST_BELOW = 16, 12
 """Rows of one drawing, and of what is below one of them."""
@@ -135,7 +132,7 @@ def outliers(values: Sequence[float]) -> list[int]:
         return []
     numbers = np.asarray(values, dtype=np.float64)
     distance = np.abs(numbers - np.median(numbers))
-    least = max(_FAR * _DEVIATION * float(np.median(distance)), _LEAST_DISTANCE * abs(float(np.median(numbers))))
+    least = max(_FAR * float(np.median(distance)), _LEAST_DISTANCE * abs(float(np.median(numbers))))
     return [int(place) for place in np.argsort(-distance, kind="stable") if distance[place] > least]
 
 
