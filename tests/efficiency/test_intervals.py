@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsys2prv.efficiency.activity_times import times_in_windows
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, Moments, Segments, segments
+from nsys2prv.efficiency.intervals import NONE, Elapsed, Intervals, Moments, Segments, segments
+from nsys2prv.efficiency.meters.absent_pieces import innermost
 
 GROUPS, END = 3, 40
 
@@ -41,10 +42,6 @@ def of_both(one: Intervals, other: Intervals) -> Segments:
     return segments(Intervals(*columns), np.repeat(np.array([0, 1]), [len(one), len(other)]), 2)
 
 
-def total(intervals: Intervals, groups: int) -> np.ndarray:
-    return np.bincount(intervals.group, intervals.end - intervals.begin, groups).astype(np.int64)
-
-
 def test_touching_and_nested_intervals_become_one() -> None:
     found = union(Intervals.of([0, 0, 0, 0, 1], [5, 0, 1, 20, 5], [9, 5, 3, 20, 6]))
 
@@ -61,15 +58,13 @@ def test_elapsed_time_far_apart() -> None:
     found = segments(Intervals.of([0, 1], [0, FAR], [10, FAR + 5]))
     times = Elapsed(found, found.mask, 2)
 
-    windows = np.array([0, 1, 1]), np.array([0, 0, 0]), np.array([FAR, FAR + 3, 7])
-    assert list(times.in_windows(*windows))[1].tolist() == [10, 3, 0]
+    assert list(times.in_windows(*np.array([[0, 1, 1], [0, 0, 0], [FAR, FAR + 3, 7]])))[1].tolist() == [10, 3, 0]
 
 
 def test_nothing_gives_nothing() -> None:
     nothing = Intervals.of([], [], [])
 
     assert len(union(nothing)) == of_both(nothing, nothing).lengths().sum() == 0
-    assert total(nothing, 2).tolist() == [0, 0]
     times = Elapsed(segments(nothing), segments(nothing).mask, 2)
     assert np.stack(list(times.in_windows(np.array([1]), np.array([0]), np.array([5])))).tolist() == [[0], [0]]
 
@@ -97,20 +92,16 @@ def test_segments_of_two_kinds_give_their_difference_and_intersection(one: Inter
 def test_segments_count_the_open_intervals_of_each_kind(intervals: Intervals, kinds: list[int]) -> None:
     kind = np.array(kinds[: len(intervals)], dtype=np.int64)
     found = segments(intervals, kind, 2)
+    edges = found.group, found.begin, found.begin + found.lengths()
 
     for each in range(2):
         count = np.zeros((GROUPS, END), dtype=np.int64)
-        for group, begin, end, open_ in zip(
-            found.group, found.begin, found.begin + found.lengths(), found.counts[each], strict=True
-        ):
+        for group, begin, end, open_ in zip(*edges, found.counts[each], strict=True):
             count[group, begin:end] = open_
         assert (count == covered(intervals.only(kind == each))).all()
 
 
-@given(
-    some,
-    st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, END), st.integers(0, END)), min_size=1, max_size=6),
-)
+@given(some, st.lists(one, min_size=1, max_size=6))
 def test_elapsed_time_is_the_sum_in_a_window(intervals: Intervals, windows: list[tuple[int, int, int]]) -> None:
     windows = [(group, min(edges), max(edges)) for group, *edges in windows]
     of_groups = segments(intervals)
@@ -119,6 +110,15 @@ def test_elapsed_time_is_the_sum_in_a_window(intervals: Intervals, windows: list
     busy = covered(intervals) > 0
 
     assert list(times.in_windows(group, begin, end))[1].tolist() == [int(busy[g, a:b].sum()) for g, a, b in windows]
+
+
+@given(some, st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, END)), min_size=1, max_size=12))
+def test_the_innermost_of_open_intervals_began_last(intervals: Intervals, moments: list[tuple[int, int]]) -> None:
+    found = innermost(intervals, *np.array(moments, dtype=np.int64).T)
+
+    for (group, time), place in zip(moments, found, strict=True):
+        around = [(begin, -end) for of, begin, end in rows(intervals) if of == group and begin <= time < end]
+        assert max(around, default=None) == (None if place == NONE else (intervals.begin[place], -intervals.end[place]))
 
 
 @given(some, some)
