@@ -35,6 +35,8 @@ MOST_CHANGES = 200
 """Changes of each run that have a row: the largest."""
 MOST_KERNELS = 500
 """Kernels that are matched: those that take most time in any run."""
+_SAME_WORK = 1.02
+"""Executions of kernels in a run against those in another one up to which both do the same work."""
 _MOST_OUTSIDE = 0.01
 """Part of the useful time that may be outside of iterations without a warning."""
 LONGEST_LABEL = 40
@@ -252,7 +254,10 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     lengths = pl.Series([of_run.select(length).item() for of_run in usual], dtype=pl.Float64)
     spent = {"useful": column_of_useful, "communication": "communication_ns", "active": "active_ns"}
     is_measured = all(of_run.select(spent.values()).drop_nulls().height for of_run in usual)
-    is_by_iteration = counts.n_unique() > 1 and is_measured
+    executions = pl.Series([result.tables["kernels"]["count"].sum() for result in results.values()])
+    # The same work in different periods: an iteration of the one is a part of that of the other.
+    is_same = 0 < executions.max() <= _SAME_WORK * executions.min()  # type: ignore[operator]
+    is_by_iteration = counts.n_unique() > 1 and is_measured and not is_same
     means = {name: pl.Series([of_run[column].mean() for of_run in usual], dtype=pl.Float64) for name, column in spent.items()}
     totals = {name: pl.col(column).cast(pl.Float64) for name, column in {**spent, "elapsed": "elapsed_ns"}.items()}
     measured = pl.concat((result.tables["run"] for result in results.values()), how="vertical_relaxed").with_columns(

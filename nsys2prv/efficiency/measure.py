@@ -20,10 +20,10 @@ from nsys2prv.efficiency.graph.path import CriticalPath
 from nsys2prv.efficiency.iterations import find_iterations
 from nsys2prv.efficiency.measured_run import LAUNCH, MeasuredRun, call_categories
 from nsys2prv.efficiency.meter import Measurement, measure_all
-from nsys2prv.efficiency.meters.absent_tables import not_compared
-from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
+from nsys2prv.efficiency.meters.absent_tables import CONTRADICTED, LOST, not_compared
+from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.meters.run_totals import RUN
-from nsys2prv.efficiency.metrics import TREE_TABLE, tree_rows, with_ideal_network
+from nsys2prv.efficiency.metrics import DEVICE_TREE, TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, RunEvents
@@ -132,12 +132,17 @@ def _tables(run: MeasuredRun, measurements: Sequence[Measurement]) -> dict[str, 
     # Transfers of NCCL kernels that count as useful work are not lost.
     if isinstance(path, CriticalPath) and path.ideal_length is not None and run.options.nccl == NcclPolicy.COMMUNICATION:
         of_run = with_ideal_network(of_run, path.ideal_length)
+    lost, doubted = run.measurements.get(LostWork), list(run.measured(DeviceClocks).contradictions)
+    is_lost = isinstance(lost, LostWork) and lost.reason is not None
+    if is_lost:
+        doubted = list(range(len(events.rows.devices)))
+        of_run |= dict.fromkeys(efficiency.name for efficiency in DEVICE_TREE.efficiencies)
     filled |= {RUN: [of_run], TREE_TABLE: tree_rows(of_run)}
-    doubted = run.measured(DeviceClocks).contradictions
     return not_compared(
         frames_by_name(filled, table_registry.TABLES),
         [events.rows.devices[device].name for device in doubted],
         [events.rows.tasks[task].name for device in doubted for task in events.rows.tasks_of_device.get(device, ())],
+        LOST if is_lost else CONTRADICTED,
     )
 
 
@@ -189,7 +194,7 @@ def _warnings(events: RunEvents) -> list[str]:
     if not events.rows.devices:
         absent = "efficiencies of devices, kernels, gaps and findings about them are absent"
         calls = pl.Series(list(events.names(event_types.CUDA_CALL).values()), dtype=pl.String)
-        why = "CUDA calls were recorded: they launch nothing" if len(calls) else "to record GPUs: nsys profile --trace=cuda"
+        why = "CUDA calls were recorded: they launch nothing" if len(calls) else "no CUDA call was recorded: --trace=cuda does"
         why = "calls launch work: nsys lost it" if LAUNCH in call_categories(calls) else why
         warnings.append(f"{NO_DEVICES}: {absent} ({why})")
     if events.rows.sampled_only:

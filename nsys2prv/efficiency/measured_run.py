@@ -257,6 +257,8 @@ class MeasuredRun:
         if len(calling):
             return calling
         is_of_program = np.array([row_names.OF_PROFILER.match(name) is None for name in rows.names], dtype=bool)
+        # nsys has been seen to call the first thread of a process like one of its own.
+        is_of_program |= self._is_first_thread
         # nsys writes marks for a thread 0 that is none: what does nothing of some length, and has no samples, runs nowhere.
         length = pl.col("end") - pl.col("start")
         busy = (frame.filter(length > 0)["row"] for frame in (self.calls, self.frame(RANGES)))
@@ -291,11 +293,14 @@ class MeasuredRun:
             events = pl.concat([self.calls.select("row", "start"), self.frame(OFF_CPU_TIMES).select("row", start=first_seen)])
             first = events.group_by("row").agg(pl.col("start").min())
             since[first["row"].to_numpy()] = first["start"].to_numpy()
-        rows = self.events.rows
-        processes = [f" {rows.tasks[task].name} " for task in rows.task[self.callers]]
-        names = [rows.names[row].rpartition("tid ")[2] for row in self.callers]
-        is_first = np.array([f" pid {tid} " in process for tid, process in zip(names, processes, strict=True)], dtype=bool)
-        return np.where(is_first, 0, since[self.callers])
+        return np.where(self._is_first_thread, 0, since)[self.callers]
+
+    @cached_property
+    def _is_first_thread(self) -> Mask:
+        """Which rows are the first threads of their processes, by their names."""
+        rows, names = self.events.rows, zip(self.events.rows.names, self.events.rows.task, strict=True)
+        is_first = [f" pid {name.rpartition('tid ')[2]} " in f" {rows.tasks[task].name} " for name, task in names]
+        return np.array(is_first, dtype=bool)
 
     @property
     def is_from_start(self) -> bool:

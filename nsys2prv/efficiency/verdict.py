@@ -27,6 +27,8 @@ GOOD, FAIR, POOR = "good", "fair", "poor"
 GOOD_FROM, FAIR_FROM = 0.8, 0.5
 _LEAST_PART = 0.005
 """Least share of the wall time that has a part of the bar."""
+_LEAST_OF_RECORDING = 0.9
+"""Part of the recording below which it is said that there is more than what was measured."""
 _SAMPLED = (("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"), ("sm_active", "SM activity", r"(?i)^sms? active"))
 """Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
 _COMPUTING = (
@@ -178,7 +180,11 @@ def _shown(bar: tuple[BarPart, ...]) -> tuple[BarPart, ...]:
 
 def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: tuple[BarPart, ...]) -> str:
     window = head["window"]
-    length = f"{time(window['length_ns'])} ({WINDOW_TITLES[window['name']]}{_clocks_allow(head)})"
+    what = WINDOW_TITLES[window["name"]]
+    # Before its first recorded event, and after its last one, the program may have worked as well.
+    if window["name"] == ALL and window["length_ns"] < _LEAST_OF_RECORDING * window["recorded_ns"]:
+        what = f"the program's first to last event, of {time(window['recorded_ns'])} recorded"
+    length = f"{time(window['length_ns'])} ({what}{_clocks_allow(head)})"
     if not bar:
         return f"nothing was measured in {length}"
     run = tables["run"].row(0, named=True)
@@ -200,6 +206,7 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     # The finding may be about this time: said first, it is no further loss.
     largest_part = "".join(f"; largest part of the rest: {part.title}, {percent(part.share)}" for part in largest)
     computed = "computed or ran NCCL kernels" if is_useful else "computed"
+    computed += " at least" if _is_lost(tables) else ""
     return f"{who} {computed} {percent(useful)} of {length}{largest_part}{_first_finding(tables['findings'])}"
 
 
@@ -229,7 +236,7 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
         efficiencies = (Tile(name, title, run[name], level(run[name]), note) for name, title, note in of_hosts)
         return (*efficiencies, _largest_call(tables["mpi_calls"]))
     elapsed, balance = run["elapsed_ns"] * run["devices"], run["load_balance"] if run["devices"] > 1 else None
-    busy = _sum(devices["active_ns"]) / elapsed if elapsed else None
+    busy = _sum(devices["active_ns"]) / elapsed if elapsed and not _is_lost(tables) else None
     without = "one GPU" if run["devices"] == 1 else "no useful kernel ran"
     of_balance = without if balance is None else "mean over largest useful time of a GPU"
     tiles = (
@@ -239,6 +246,11 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
         _sampled(tables["sampled_bins"]),
     )
     return tiles if devices.height else tuple(tile._replace(note="no work of GPUs was recorded") for tile in tiles)
+
+
+def _is_lost(tables: Mapping[str, pl.DataFrame]) -> bool:
+    """Whether of most launches no work was recorded."""
+    return parts.LOST in tables["absent_parts"]["detail"]
 
 
 def _largest_call(calls: pl.DataFrame) -> Tile:

@@ -137,7 +137,7 @@ class MeasuredWindow:
             return []
         return [
             f"the recording lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
-            f"before and after them (the profiler, samples, scheduling) is not measured"
+            f"before and after them is not measured, as the profiler, and work in no recorded call (--trace=osrt records more)"
         ]
 
 

@@ -31,7 +31,9 @@ _LOSSES = (2, 3)
 """`DIAGNOSTIC_EVENT.severity` of messages about lost data: warnings and errors (4 is chatter)."""
 
 _SIZES = ("smCount", "maxBlocksPerSm", "maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm", "computeMajor")
-"""Multiprocessors of a GPU, and blocks, warps, registers and bytes of shared memory that one of them holds."""
+_HELD = "Blocks", "Warps", "Registers", "SharedMemory"
+_OLDER_SIZES = ("numMultiprocessors", *map("max{}PerMultiprocessor".format, _HELD), "computeCapabilityMajor")
+"""Multiprocessors of a GPU; blocks, warps, registers and bytes of shared memory that one of them holds; major capability."""
 SLICE_OF_GPU = "MIG-"
 """Prefix of the uuid of a part of a GPU (MIG): parts share the place on the bus, and are one device."""
 
@@ -326,8 +328,9 @@ def _by_process(ranks: pl.DataFrame) -> dict[int, int]:
 def _gpus(report: Report) -> tuple[Gpu, ...]:
     gpus = _read(report, "TARGET_INFO_GPU", "id", Text("name"), Text("busLocation"), Text("uuid"), *_SIZES).drop_nulls("id")
     if gpus.is_empty():
-        older = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation")).drop_nulls("deviceId")
-        gpus = older.with_columns(uuid=pl.lit(""), **dict.fromkeys(_SIZES, 0))
+        sizes = dict(zip(_OLDER_SIZES, _SIZES, strict=True))
+        older = _read(report, "TARGET_INFO_CUDA_GPU", "deviceId", Text("name"), Text("busLocation"), *sizes).rename(sizes)
+        gpus = older.drop_nulls("deviceId").select(pl.exclude(_SIZES), pl.lit("").alias("uuid"), pl.col(_SIZES))
     known = gpus.with_columns(pl.col(pl.String).fill_null(""), pl.col(_SIZES).fill_null(0).clip(lower_bound=0))
     known = known.with_columns(pl.col("uuid").str.strip_prefix("GPU-"))
     return tuple(

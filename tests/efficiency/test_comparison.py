@@ -130,6 +130,13 @@ def test_the_same_iterations_take_the_same_time_whatever_their_number_and_warm_u
     assert compared_runs.head["warnings"] == []
 
 
+def test_the_same_work_in_periods_of_other_lengths_is_compared_as_a_whole(trained: Trained) -> None:
+    result = trained(1, 40)
+    longer = result.tables["iterations"].gather_every(4)
+    rows = compare([result, EfficiencyResult(result.head, {**result.tables, "iterations": longer})]).tables["runs"]
+    assert rows.select("basis", "iterations", "speedup").rows() == [("run", 40, 1.0), ("run", 10, 1.0)]
+
+
 def test_work_outside_of_iterations_is_told_where_iterations_are_compared(trained: Trained) -> None:
     runs = compare([trained(1, 20, start_up=500), trained(1, 40)])
     assert [warning[:48] for warning in runs.head["warnings"]] == ["A: 4.0 % of the useful time is outside of the it"]

@@ -79,16 +79,23 @@ def launching(count: int = 200, kernel: int = 5 * US, *, with_calls: bool = True
     return made
 
 
-def stalling(count: int = 60, *, copies: bool = False, late: bool = True, size: int = 4) -> ReportBuilder:
-    """Kernels of 30 µs every 100 µs, and a wait for the device between."""
+def stalling(count: int = 60, *, copies: bool = False, late: bool = True, size: int = 4, sets: bool = False) -> ReportBuilder:
+    """Kernels (or memsets) of 30 µs every 100 µs, and a wait for the device between."""
     made = report()
     for index in range(count):
         begin = index * 100 * US
-        made.kernel("k(int)", begin + 10 * US, begin + 40 * US, launch=(begin, begin + 5 * US))
+        work = [begin + 10 * US, begin + 40 * US]
+        work_of_kind, what = (made.memset, [*work, 64]) if sets else (made.kernel, ["k(int)", *work])
+        work_of_kind(*what, launch=(begin, begin + 5 * US))
         if copies:
             made.copy(begin + 40 * US, begin + 42 * US, size, kind=2, launch=(begin + 6 * US, begin + 9 * US))
         made.api_call("cudaStreamSynchronize_v3020", begin + 10 * US, begin + (50 if late else 30) * US)
     return made
+
+
+def test_synchronization_stalls_before_any_work(run: Run) -> None:
+    tables = run(stalling(sets=True))
+    assert values(only(tables), "kind", "cost_ns") == ("synchronization-stalls", 59 * 70 * US)
 
 
 def test_synchronization_stalls_after_small_copies_to_the_host(run: Run) -> None:

@@ -178,4 +178,12 @@ def test_ranges_that_nobody_ended_make_a_run_no_longer(tmp_path: Path) -> None:
     # nsys ends a single one where the recording stops.
     single = ReportBuilder().os_call("read", 0, 10 * MS).nvtx_range("run", MS, 100 * MS)
     single.row("ANALYSIS_DETAILS", duration=100 * MS)
-    assert measure([single.write(tmp_path / "single.sqlite")]).head["window"]["length_ns"] == 10 * MS
+    result = measure([single.write(tmp_path / "single.sqlite")])
+    what = "10.000 ms (the program's first to last event, of 100.000 ms recorded)"
+    assert what in verdict(result.head, result.tables).sentence
+
+
+def test_the_first_thread_of_a_process_is_of_the_program_whatever_nsys_calls_it(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).nvtx_range("calc", 0, 10 * MS, tid=1000)
+    report.thread(1000, name="CUPTI worker thread")
+    assert measure([report.write(tmp_path / "renamed.sqlite")]).tables["threads"].height == 1

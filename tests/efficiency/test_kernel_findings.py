@@ -34,8 +34,12 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(tmp_path: Path
     made.kernel("add(int)", 0, 100 * MS, gridX=1, blockX=1)
     result = measured(tmp_path, made)
 
-    assert costs(result) == {"few-blocks": 100 * MS - 100 * MS // 100 // 32}
+    # A multiprocessor holds 32 blocks and 64 warps.
+    assert costs(result) == {"few-blocks": 100 * MS - 100 * MS // 100 // 32 // 2}
     assert "with 1 block of 1 thread" in finding(result, "few-blocks")["seen"]
+    made.kernel("add(int)", 100 * MS, 300 * MS, gridX=1000, blockX=16)
+    seen = finding(measured(tmp_path, made), "few-blocks")["seen"]
+    assert seen.endswith("add(int) 249.984 ms, 150.000 ms of it with 1,000 blocks of 16 threads")
     assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0, rank 0")
 
 
@@ -70,6 +74,11 @@ def test_the_last_wave_of_blocks(tmp_path: Path) -> None:
     # One kernel that is all of the run is no chance.
     single = report(**A100)
     single.kernel("k(int)", 0, 100 * MS, gridX=2000)
+    assert costs(measured(tmp_path, single)) == {"tail-waves": 37_500 * US}
+    # Older exports call the sizes in another way.
+    held = ("Blocks", "Warps", "Registers", "SharedMemory")
+    older = dict(zip((f"max{what}PerMultiprocessor" for what in held), list(A100.values())[1:], strict=True))
+    single.without("TARGET_INFO_GPU").row("TARGET_INFO_CUDA_GPU", deviceId=0, numMultiprocessors=100, **older)
     assert costs(measured(tmp_path, single)) == {"tail-waves": 37_500 * US}
 
 

@@ -8,6 +8,7 @@ from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import window_choice
 from nsys2prv.efficiency.results import EfficiencyResult
+from nsys2prv.efficiency.verdict import verdict
 
 
 def run(folder: Path, recorded: Container[int], *, of_host: int = 0) -> EfficiencyResult:
@@ -79,6 +80,10 @@ def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> N
     assert result.findings.is_empty()
     assert check(result, "little-gpu-work") == ("not decidable", reason)
     assert f"{reason}; it is not known when devices are idle" in result.head["warnings"]
+    found = verdict(result.head, result.tables)
+    assert [part.title for part in found.bar[1:]] == ["not decidable (of most launches no work was recorded)"]
+    assert found.sentence.startswith("1 GPU computed at least 0.0 % of ")
+    assert (found.tiles[0].value, result.tables["run"]["orchestration_efficiency"][0]) == (None, None)
 
 
 def test_where_all_is_recorded_nothing_is_lost(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.run_events import LAUNCH_SIZES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.wording import short
+from nsys2prv.vocabulary.wording import short, time
 
 # -- a device against the others ------------------------------------------------------------------
 
@@ -348,12 +348,14 @@ class _KernelRule(FindingRule, texts="kernel-rule"):
     """Whether the text says with how many blocks and threads the kernel is launched that loses most."""
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        events = losses.of_devices(self.events(evidence))
-        sums = pl.col("cost").sum(), _LENGTH.sum().alias("length")
-        sizes = _BLOCKS.first().alias("blocks"), _THREADS.first().alias("threads")
-        by_kernel = events.group_by(_KERNEL, maintain_order=True).agg(*sums, *sizes)
+        events, sums = losses.of_devices(self.events(evidence)), pl.col("cost", "length").sum()
+        by_size = events.with_columns(length=_LENGTH).group_by(*_KERNEL, "blocks", "threads").agg(sums)
+        by_kernel = by_size.group_by(_KERNEL).agg(sums)
         first = by_kernel.sort("cost", *_KERNEL, descending=[True, False, False]).row(0, named=True)
-        blocks, threads = (counted(int(first[f"{name}s"] or 0), name) for name in ("block", "thread"))
+        sizes = by_size.filter(pl.col(name) == first[name] for name in _KERNEL)
+        most = sizes.sort("cost", "blocks", "threads", descending=[True, False, False]).row(0, named=True)
+        blocks, threads = (counted(int(most[f"{name}s"] or 0), name) for name in ("block", "thread"))
+        part = f", {time(most['cost'])} of it" if sizes.height > 1 else ""
         return self.finding(
             losses,
             executions=counted(losses.total("count"), "execution"),
@@ -362,7 +364,7 @@ class _KernelRule(FindingRule, texts="kernel-rule"):
             spent=int(by_kernel["length"].sum()),
             name=short(evidence.kernel_name(*(first[name] for name in _KERNEL))),
             most=first["cost"],
-            sizes=f" with {blocks} of {threads}" if self.names_sizes else "",
+            sizes=f"{part} with {blocks} of {threads}" if self.names_sizes else "",
         )
 
 
@@ -428,6 +430,9 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         fewest = min(size.multiprocessors for size in sizes)
         part = (_BLOCKS / fewest).clip(upper_bound=1) * (_THREADS / _WARP).clip(upper_bound=1)
         kernels = _kernels(evidence, part <= self.largest_part.value, self.shortest.value <= _LENGTH)
+        # With blocks below a warp a multiprocessor holds fewer warps than it can: as many as blocks.
+        held = min([1.0, *(size.blocks / size.warps for size in sizes if size.warps)])
+        part = part * pl.when(_THREADS < _WARP).then(held).otherwise(1.0)
         # Several such kernels at once may well use all of the GPU.
         is_single = run.on_devices.counts[KERNEL] == 1
         alone = pl.Series(time_where(run.on_devices, is_single, kernels.select("device", "start", "end")))

@@ -89,11 +89,14 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
     gap_cause = GapCause(
         pl.col("is_late")
         & (pl.col("begins_in_wait") | (after_result & (pl.col("memory_ns") > 0)))
-        & (pl.col("before_kernel") | pl.col("before_upload"))
+        & ~pl.col("before_page")
         & (pl.col("length") <= longest.value)
         & (pl.col("in_os") <= os_part.value * pl.col("length")),
-        sums={"results": after_result.cast(pl.Int64)},
+        sums={"results": after_result.cast(pl.Int64), "idle": pl.col("length")},
     )
+
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        return {"mean": losses.total("idle") / losses.total("count")}
 
 
 class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS)):

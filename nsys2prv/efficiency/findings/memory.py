@@ -264,12 +264,14 @@ class Allocations(GapRule, kind="allocations"):
         "shortest time in launches that is not lost with these calls", 1_000_000, "code is loaded then", "ns"
     )
     recurring = or_large = True
+    # Between uploads memory is allocated as a program starts.
+    after_copy = pl.col("after_copy") & (~pl.col("after_upload") | pl.col("before_kernel"))
     dominates = pl.col("allocation_ns") >= whole_gap.value * pl.col("length")
     launching = pl.when(pl.col("launch_ns") >= long_launch.value).then("launch_ns").otherwise(0)
     gap_cause = GapCause(
         pl.col("is_late")
         & (pl.col("allocation_ns") > 0)
-        & (pl.col("after_kernel") | (pl.col("after_copy") & ~pl.col("after_upload") & (pl.col("former_size") >= 0))),
+        & (pl.col("after_kernel") | (after_copy & (pl.col("former_size") >= 0))),
         cost=pl.when(dominates).then(pl.col("length") - launching).otherwise("allocation_ns"),
         is_exclusive=False,
         dominates=dominates,

@@ -94,9 +94,10 @@ REASONS = {
     "streams wait for events (cudaStreamWaitEvent), these were not recorded, and NCCL kernels ran":
         "NCCL runs, CUDA events were not recorded",
     "times of the device contradict those of its host": "times of device and host contradict each other",
+    "of most launches no work was recorded": "of most launches no work was recorded",
 }  # fmt: skip
 """Why something is not decidable, and the same in a few words."""
-NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, NO_EVENTS_OF_NCCL, CONTRADICTED = REASONS
+NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, NO_EVENTS_OF_NCCL, CONTRADICTED, LOST = REASONS
 UNMATCHED, CLOCKS = (
     "other ranks of the collective are not in the run, or can't be matched",
     "ranks arrive closer together than their clocks are known",
@@ -226,12 +227,14 @@ TABLES = (
 )  # fmt: skip
 
 
-def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tasks: Sequence[str]) -> dict[str, pl.DataFrame]:
+def not_compared(
+    tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tasks: Sequence[str], reason: str
+) -> dict[str, pl.DataFrame]:
     """All tables, where those of compute-absent time and of gaps have no causes of devices whose times contradict those of
-    their hosts (`device_clocks`).
+    their hosts (`device_clocks`), or whose work was not recorded (`lost_work`): the `reason`, CONTRADICTED or LOST.
 
-    What runs on such a device, and for how long, is known. What comparing it with its host would say is not: why it waits, and
-    what the host did meanwhile. Sums are the same.
+    What is recorded of such a device is known. What comparing it with its host would say is not: why it waits, and what the
+    host did meanwhile. Sums are the same.
 
     Parameters
     ----------
@@ -258,7 +261,7 @@ def not_compared(tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tas
     changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(off_cpu)
     for table in (ABSENT_CALLS, ABSENT_RANGES, ABSENT_FUNCTIONS):
         changed[table.name] = tables[table.name].filter(~pl.col("task").is_in(list(tasks)))
-    texts = {"part": pl.lit(TITLES["undecided"]), "detail": pl.lit(CONTRADICTED)}
+    texts = {"part": pl.lit(TITLES["undecided"]), "detail": pl.lit(reason)}
     named = [pl.when(is_doubted).then(text).otherwise(name).alias(name) for name, text in texts.items()]
     sums = pl.col("count", "total_ns").sum(), pl.col("longest_ns").max()
     rows = tables[ABSENT_PARTS.name].with_columns(named).group_by("device", *texts, maintain_order=True).agg(sums)
