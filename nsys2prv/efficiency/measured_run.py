@@ -257,7 +257,7 @@ class MeasuredRun:
         if len(calling):
             return calling
         is_of_program = np.array([row_names.OF_PROFILER.match(name) is None for name in rows.names], dtype=bool)
-        # nsys has been seen to call the first thread of a process like one of its own.
+        # nsys has been seen to call the first thread of a process as it calls those of CUPTI.
         is_of_program |= self._is_first_thread
         # nsys writes marks for a thread 0 that is none: what does nothing of some length, and has no samples, runs nowhere.
         length = pl.col("end") - pl.col("start")
