@@ -137,7 +137,7 @@ class MeasuredWindow:
             return []
         return [
             f"the recording lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
-            f"before and after them is not measured, as the profiler, and work in no recorded call (--trace=osrt records more)"
+            f"before and after them (the profiler, or work of the program in no recorded call) is not measured"
         ]
 
 
