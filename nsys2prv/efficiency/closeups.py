@@ -4,7 +4,7 @@ They are chosen when everything is measured."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[tuple[list[st
     return closeups
 
 
-def _of_iterations(run: MeasuredRun, tables: Frames) -> list[tuple[list[str], dict[str, Any]]]:
+def _of_iterations(run: MeasuredRun, tables: Frames) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """The same of the slowest iteration, and one of median length; where there is no other, only the latter.
 
     They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one."""
@@ -123,15 +123,12 @@ def _of_iterations(run: MeasuredRun, tables: Frames) -> list[tuple[list[str], di
     # Of an even number the longer one; never the slowest, if there is another.
     middle = (longest.height + 1) // 2 if longest.height > 2 else longest.height - 1
     kinds = ((SLOWEST, 0), (USUAL, middle)) if longest.height > 1 else ((USUAL, 0),) if longest.height else ()
-    closeups = []
     for what, row in kinds:
         iteration, device, begin, end = longest.select("iteration", "device", "begin_ns", "end_ns").row(row)
         quickest = of_devices.filter(pl.col("iteration") == iteration).sort("length_ns", "device")["device"][0]
         edges = {"begin_ns": begin, "end_ns": min(end, run.events.length)}
         place = {f"place_{name}": time for name, time in edges.items()}
-        closeup = {"what": what, "iteration": iteration, "device": device, **edges, **place}
-        closeups.append(([device, *of_finding, quickest], closeup))
-    return closeups
+        yield [device, *of_finding, quickest], {"what": what, "iteration": iteration, "device": device, **edges, **place}
 
 
 def _with_others(first: Sequence[int], count: int) -> tuple[int, ...]:

@@ -72,7 +72,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     letters = ["".join(several) for several in islice(letters_of_runs, len(runs))]
     _check_labels(options.label, letters)
     check_conditions(options.fail_if)
-    inputs = [list(run.head["inputs"]) if isinstance(run, EfficiencyResult) else [str(run)] for run in runs]
+    inputs = [run.inputs if isinstance(run, EfficiencyResult) else [str(run)] for run in runs]
     before = [
         run if isinstance(run, EfficiencyResult) else read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
         for run in runs

@@ -292,8 +292,7 @@ def efficiencies(times: pl.DataFrame, *, mpi: bool) -> pl.DataFrame:
 
 
 def _recomputed(run: TreeRow) -> dict[str, Any]:
-    times = {name: None if (time := run.get(name)) is None else float(time) for name in _TIMES}
-    frame = pl.DataFrame([times], schema=dict.fromkeys(_TIMES, pl.Float64))
+    frame = pl.DataFrame([run], schema=dict.fromkeys(_TIMES, pl.Float64))
     return {**run, **efficiencies(frame, mpi=run["mpi_parallel_efficiency"] is not None).row(0, named=True)}
 
 

@@ -23,9 +23,6 @@ from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary.limits import read_ordinary
 from nsys2prv.vocabulary.wording import did_you_mean
 
-_MOST_BYTES = 512 << 20
-"""Size of a JSON that is read."""
-
 
 @dataclass(frozen=True, repr=False)
 class Results:
@@ -82,9 +79,8 @@ class Results:
     def _write(self, json_path: Path | None, csv_folder: Path | None, texts: Mapping[Path | None, Callable[[], str]]) -> None:
         """Write what there is a path for, `texts` among it."""
         files: dict[Path, str | None] = {} if csv_folder is None else csv_files(csv_folder, self.tables)
+        texts = {**texts, json_path: lambda: json_text(self.as_json())}
         files |= {path: text() for path, text in texts.items() if path is not None}
-        if json_path is not None:
-            files[json_path] = json_text(self.as_json())
         check_kept(files, self.inputs)
         write_files(files)
 
@@ -196,7 +192,7 @@ def read_efficiency(path: Path) -> EfficiencyResult:
         When the file is another one, or of another version of the format.
     """
     try:
-        content = json.loads(read_ordinary(path, _MOST_BYTES).decode())
+        content = json.loads(read_ordinary(path, most=512 << 20).decode())
     except OSError as error:
         raise NotEfficiency(path, f"it can't be read ({error.strerror or error})") from error
     except (ValueError, RecursionError) as error:

@@ -24,7 +24,6 @@ WINDOW_TITLES = {ALL: "the whole run", STEADY: "the steady part", CHOSEN: "the c
 
 GOOD, FAIR, POOR = "good", "fair", "poor"
 """Levels of a share: outputs colour by them, and nothing below 80 % is good."""
-GOOD_FROM, FAIR_FROM = 0.8, 0.5
 _LEAST_PART = 0.005
 """Least share of the wall time that has a part of the bar."""
 _LEAST_OF_RECORDING = 0.9
@@ -86,7 +85,7 @@ def level(value: float | None) -> str | None:
     >>> level(0.8), level(0.799), level(0.5), level(0.499), level(None)
     ('good', 'fair', 'fair', 'poor', None)
     """
-    return None if value is None else GOOD if value >= GOOD_FROM else FAIR if value >= FAIR_FROM else POOR
+    return None if value is None else GOOD if value >= 0.8 else FAIR if value >= 0.5 else POOR
 
 
 def verdict(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> Verdict:

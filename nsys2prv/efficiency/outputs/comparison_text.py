@@ -20,12 +20,9 @@ from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
 from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
 
 _LONGEST_TEXT, _INDENT = 200, 4
-_LONGEST_HEADING = 24
 PLURALS = {GPU: "GPUs", PROCESS: "processes"}
 _LEAST_CHANGE = 0.0005
 """Least change of a length that is one in words."""
-_LEAST_SHARE = 0.001
-"""Least part of the longest wall time that outputs show."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
     """Sizes, trees and scaling side by side; wall time by cause; what changed most in each run; families and kernels; so many
     rows of each."""
     runs, names = tables["runs"], tables["runs"]["run"].to_list()
-    headings = [f"{run['run']} {short(run['label'], _LONGEST_HEADING)}" for run in head["runs"]]
+    headings = [f"{run['run']} {short(run['label'], 24)}" for run in head["runs"]]
     trees = (
         ["  " * row["level"] + row["title"], *(percent(value) for value, _ in row["cells"])]
         for row in tree_rows(tables["metrics"], names)
@@ -59,8 +56,7 @@ def comparison_sections(head: Mapping[str, Any], tables: Frames, rows: int) -> I
         yield Section(f"Wall time by cause, {wall_time_title(runs)}", columns, cells, least=1 + len(names))
     for run in names[1:]:
         changes = tables["changes"].filter(run=run).select("what", "name", "before_ns", "after_ns", "difference_ns").head(rows)
-        cells = [[what, short(name), *map(time, times), signed_time(by)] for what, name, *times, by in changes.iter_rows()]
-        if cells:
+        if cells := [[what, short(name), *map(time, times), signed_time(by)] for what, name, *times, by in changes.iter_rows()]:
             title = f"What changed most in {run}, {time_of_changes(runs)}"
             yield Section(title, ["what", "", "before", "after", "difference"], cells, 2, is_foreign=True)
     for level, title in (("family", "Families compared"), ("kernel", "Kernels compared")):
@@ -111,7 +107,7 @@ def wall_time_title(runs: pl.DataFrame) -> str:
 def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
     """Rows of `wall_time` that outputs show: of parts that take a thousandth of the longest wall time in a run or more."""
     total = pl.col("value_ns").sum().over("run")
-    return wall.filter(pl.col("value_ns").max().over("part") > _LEAST_SHARE * total.max())
+    return wall.filter(pl.col("value_ns").max().over("part") > 0.001 * total.max())
 
 
 def _wall_time(wall: pl.DataFrame) -> list[list[str]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from nsys2prv.efficiency.metrics import EFFICIENCIES, HAS_MPI, TREE_COLUMNS
+from nsys2prv.efficiency.metrics import EFFICIENCIES, HAS_MPI, TreeRow
 from nsys2prv.efficiency.result_tables import Table
 from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import output_errors, publish, temporary_folder
@@ -28,14 +28,7 @@ _STARTS = {
     "talp_path": re.compile(rb'\A{"dlbVersion": .*"nsys2prv": {"version": ', re.DOTALL),
 }
 """How earlier outputs begin."""
-_FIRST_BYTES = 4096
-"""What is looked at to find out whether a file is an earlier output."""
 _NO_PERMISSION = "there is no permission to write in {}"
-_DLB_VERSION = "3.6.0"
-"""Version of the format of TALP."""
-_OF_OPENMP = ("ParallelEfficiency", "LoadBalance", "SchedulingEfficiency", "SerializationEfficiency")
-_FORMULA = r"^([=+\-@＝＋－＠])"
-"""What makes a spreadsheet run a cell."""
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -61,7 +54,7 @@ def spreadsheet_cells(texts: pl.Series) -> pl.Series:
     """
     if texts.str.contains(f"[{ACTING}]").any():
         texts = pl.Series(texts.name, [None if text is None else printable(text) for text in texts], dtype=pl.String)
-    cells: pl.Series = texts.str.replace(_FORMULA, "'${1}")
+    cells: pl.Series = texts.str.replace(r"^([=+\-@＝＋－＠])", "'${1}")
     return cells
 
 
@@ -79,9 +72,9 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
     regions = {"Global": of_run}  # as TALP calls the region of the run
     for row in tables["regions"].drop_nulls("device_parallel_efficiency").iter_rows(named=True):
         name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
-        regions[name] = _region({column.name: row[column.name] for column in TREE_COLUMNS}, nodes, row["count"], (0, 0), None)
+        regions[name] = _region(row, nodes, row["count"], (0, 0), None)
     return {
-        "dlbVersion": _DLB_VERSION,
+        "dlbVersion": "3.6.0",
         # Near the start, where a file of this program is recognized by it.
         "nsys2prv": {"version": __version__, "nccl": head["nccl"], "inputs": head["inputs"]},
         "timestamp": head["began"] or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
@@ -92,9 +85,7 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
     }
 
 
-def _region(
-    row: Mapping[str, Any], nodes: int, count: int, calls: Sequence[int], smallest_node: float | None
-) -> dict[str, Any]:
+def _region(row: TreeRow, nodes: int, count: int, calls: Sequence[int], smallest_node: float | None) -> dict[str, Any]:
     """A region of TALP; `smallest_node`: the smallest MPI time of a node, as the mean over its threads, ns."""
     has_mpi, threads, least = row["mpi_parallel_efficiency"] is not None, row["threads"], row["min_mpi_ns"] or 0.0
     mean_elapsed = (row["host_useful_ns"] + row["cuda_ns"] + row["mpi_ns"]) / threads if threads else 0.0
@@ -132,7 +123,9 @@ def _region(
         },
         "mpiLoadBalanceIn": inside,
         "mpiLoadBalanceOut": balance / inside if balance is not None and inside else 1.0,
-        **dict.fromkeys(map("omp{}".format, _OF_OPENMP), 1.0),
+        **dict.fromkeys(
+            ("ompParallelEfficiency", "ompLoadBalance", "ompSchedulingEfficiency", "ompSerializationEfficiency"), 1.0
+        ),
     }
 
 
@@ -171,12 +164,12 @@ def _table(columns: Iterable[str]) -> re.Pattern[bytes]:
 
 
 def _starts(path: Path, start: re.Pattern[bytes]) -> bool:
-    """Whether a file starts as an earlier result does."""
+    """Whether a file, by its first 4096 bytes, starts as an earlier result does."""
     with output_errors(path):
         if not path.is_file():
             return False
         with path.open("rb") as file:
-            return start.search(file.read(_FIRST_BYTES)) is not None
+            return start.search(file.read(4096)) is not None
 
 
 def _check_files(files: Sequence[Path]) -> None:

@@ -19,10 +19,7 @@ from nsys2prv.vocabulary.terminal import FAINT, FAIR, GOOD, POOR, STRONG, Line, 
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _LONGEST_PATH = 200
-_LEAST_PART = 0.01
-
 _LEVELS = {levels.GOOD: GOOD, levels.FAIR: FAIR, levels.POOR: POOR}
-_BLOCK, _LONGEST_BAR = "█", 50
 OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
 OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if efficiency.needs != (HAS_GPUS,))
 """Efficiencies that tables of runs with and without GPUs show."""
@@ -91,8 +88,8 @@ def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> 
 
 
 def _bar_lines(bar: Sequence[BarPart], width: int | None) -> list[Line]:
-    """A line for each part of the wall time, with a bar as long as its share."""
-    title, longest = max(len(part.title) for part in bar), _LONGEST_BAR
+    """A line for each part of the wall time, with a bar as long as its share: of all of it 50 characters."""
+    title, longest = max(len(part.title) for part in bar), 50
     if width is not None:
         # Blanks, the share and the time.
         room = width - 25
@@ -101,7 +98,7 @@ def _bar_lines(bar: Sequence[BarPart], width: int | None) -> list[Line]:
     lines: list[Line] = []
     for part in bar:
         text = f"  {short(part.title, title):<{title}}  {percent(part.share):>7}  {time(part.value):>10}"
-        blocks = _BLOCK * round(part.share * longest)
+        blocks = "█" * round(part.share * longest)
         lines.append([(text, ""), (f"  {blocks}" if blocks else "", GOOD if part.name == "compute" else FAIR)])
     return lines
 
@@ -266,7 +263,7 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame, width: int | None) ->
     if not absent:
         return []
     sums = of_parts.group_by("part", "detail").agg(pl.col("total_ns").sum())
-    shown = sums.filter(pl.col("total_ns") >= elapsed * _LEAST_PART).sort("total_ns", "part", descending=[True, False])
+    shown = sums.filter(pl.col("total_ns") >= elapsed * 0.01).sort("total_ns", "part", descending=[True, False])
     cells = [
         [f"{part}, {short(detail, _LONGEST_PATH)}" if detail else part, time(total), percent(total / elapsed)]
         for part, detail, total in shown.iter_rows()

@@ -25,10 +25,6 @@ _MOST_BARS = 64
 """Of more devices each is a point."""
 _OUTLIERS = 6
 """Devices and ranks that are named."""
-_FAR = 3.5 * 1.4826
-"""Distance of an outlier from the median, in median deviations: 3.5 standard deviations of normal values."""
-_LEAST_DISTANCE = 0.01
-"""Least distance of an outlier from the median, of the median."""
 
 MOST_ROWS, _MOST_BELOW = 16, 12
 """Rows of one drawing, and of what is below one of them."""
@@ -82,8 +78,7 @@ def families(frames: Frames) -> Figure | None:
     widest = kinds["time"][0] / total
 
     def bar(name: str, spent: float, count: int, below: Iterable[BarRow] = ()) -> BarRow:
-        number = f"{time(spent)}, {percent(spent / total)}"
-        return _simple_row(name, spent / total, widest, number, f"{count:,} kernels", tuple(below))
+        return _simple_row(name, spent, spent / total, widest, f"{count:,} kernels", tuple(below))
 
     rows = []
     for of_kind in kinds.partition_by("kind", maintain_order=True)[:MOST_ROWS]:
@@ -132,7 +127,8 @@ def outliers(values: Sequence[float]) -> list[int]:
         return []
     numbers = np.asarray(values, dtype=np.float64)
     distance = np.abs(numbers - np.median(numbers))
-    least = max(_FAR * float(np.median(distance)), _LEAST_DISTANCE * abs(float(np.median(numbers))))
+    # 3.5 standard deviations of normal values, in median deviations; and a hundredth of the median.
+    least = max(3.5 * 1.4826 * float(np.median(distance)), 0.01 * abs(float(np.median(numbers))))
     return [int(place) for place in np.argsort(-distance, kind="stable") if distance[place] > least]
 
 
@@ -247,8 +243,9 @@ def bandwidth(frames: Frames) -> Figure | None:
     return Figure(plot)
 
 
-def _simple_row(name: str, share: float, widest: float, number: str, note: str = "", below: tuple[BarRow, ...] = ()) -> BarRow:
-    """A row with a bar of one piece."""
+def _simple_row(name: str, spent: float, share: float, widest: float, note: str = "", below: tuple[BarRow, ...] = ()) -> BarRow:
+    """A row with a bar of one piece: a time, and its share."""
+    number = f"{time(spent)}, {percent(share)}"
     piece = Piece(share / widest if widest else 0, LINES[0], f"{name}: {number}")
     return BarRow(name, (piece,), number, note, below)
 
@@ -285,12 +282,10 @@ def idle(frames: Frames) -> Figure | None:
     if not classes["total_ns"].sum():
         return None
     longest = max(classes["total_ns"])
-    rows = [
-        _stacked(
-            _class(row["from_ns"], row["to_ns"]), row, longest, plots.CAUSES, time(row["total_ns"]), f"{row['count']:,} gaps"
-        )
-        for row in classes.iter_rows(named=True)
-    ]
+    rows = []
+    for row in classes.iter_rows(named=True):
+        name, gaps = _class(row["from_ns"], row["to_ns"]), f"{row['count']:,} gaps"
+        rows.append(_stacked(name, row, longest, plots.CAUSES, time(row["total_ns"]), gaps))
     return Figure(rows=rows, colours=plots.present(plots.CAUSES, classes))
 
 
@@ -310,10 +305,8 @@ def critical_path(frames: Frames) -> list[tuple[str, list[BarRow]]]:
     for by, title in (("kind", "by kind"), ("task", "by rank"), ("family", "by kernel family"), ("host", "by host activity")):
         totals = frames["critical_path_totals"].filter(pl.col("by") == by).sort("total_ns", descending=True).head(_MOST_BELOW)
         widest = max(totals["share"].drop_nulls(), default=1.0) or 1.0
-        rows = [
-            _simple_row(row["name"], row["share"], widest, f"{time(row['total_ns'])}, {percent(row['share'])}")
-            for row in totals.iter_rows(named=True)
-        ]
+        shown = totals.select("name", "total_ns", "share").iter_rows()
+        rows = [_simple_row(name, spent, share, widest) for name, spent, share in shown]
         if rows:
             figures.append((title, rows))
     return figures

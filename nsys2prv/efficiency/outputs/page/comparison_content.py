@@ -20,8 +20,6 @@ from nsys2prv.vocabulary.wording import percent, time
 
 _CELLS, _MOST_ROWS = 20_000, 10
 """Cells of one table, and rows of one drawing of changes."""
-_LEAST_CHANGE = 0.005
-"""Least change that has a row, of the largest."""
 _LESS, _MORE = "#12a37f", "#d1495b"
 _KINDS = (
     ("family", "Kernel families"),
@@ -38,29 +36,24 @@ def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
     """A `ComparisonResult` as one HTML file, which loads nothing else."""
     runs = frames["runs"]
     packed = {table.name: pack(table, frames[table.name], _CELLS) for table in TABLES if frames[table.name].height}
-    title = " and ".join(map(texts.named, head["runs"]))
-    iterations, usual_iterations = _iterations(head, frames["iteration_lengths"])
     content = {
         **comparison_first_screen(head, frames),
         "head": head,
-        "title": title,
+        "title": " and ".join(map(texts.named, head["runs"])),
         "has_gpus": runs["per"][0] == GPU,
         "per": f"{texts.time_span(runs)}, {texts.time_of_changes(runs)}",
         "changes": [(run, _changed(frames["changes"].filter(run=run["run"]))) for run in head["runs"][1:]],
-        "iterations": iterations,
-        "usual_iterations": usual_iterations,
+        **_iterations(head, frames["iteration_lengths"]),
         "scaling": _scaling(runs),
         "tables": packed,
     }
-    styles = ("first_screen.css", "rows.css", "page.css", "comparison.css")
-    data: Mapping[str, Any] = {"maps": {}, "places": {}, "time": None, "title": title}
-    return rendered_page("comparison.html.j2", styles, content, data, packed)
+    return rendered_page("comparison.html.j2", content, {"maps": {}, "places": {}, "time": None}, packed, "comparison.css")
 
 
 def comparison_first_html(head: Mapping[str, Any], frames: Frames) -> str:
     """The first screen alone, as a notebook shows it."""
-    styles = ("first_screen.css", "rows.css", "comparison.css")
-    return notebook_html("comparison_notebook.html.j2", comparison_first_screen(head, frames), *styles)
+    shown = comparison_first_screen(head, frames)
+    return notebook_html("comparison_notebook.html.j2", shown, "rows.css", "comparison.css")
 
 
 def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:
@@ -98,10 +91,11 @@ def _wall_time(head: Mapping[str, Any], wall: pl.DataFrame) -> plots.Figure:
 
 
 def _diverging(rows: pl.DataFrame, name: str) -> list[plots.BarRow]:
-    """Differences as bars from the middle: to the left what takes less time, to the right what takes more."""
+    """Differences as bars from the middle: to the left what takes less time, to the right what takes more; those of less than
+    0.5 % of the largest have none."""
     size = pl.col("difference_ns").abs()
     widest = max(rows["difference_ns"].abs(), default=0) or 1
-    rows = rows.filter(size >= _LEAST_CHANGE * widest).sort(size, descending=True, maintain_order=True)
+    rows = rows.filter(size >= 0.005 * widest).sort(size, descending=True, maintain_order=True)
     bars = []
     for row in rows.head(_MOST_ROWS).iter_rows(named=True):
         difference, half = row["difference_ns"], abs(row["difference_ns"]) / widest / 2
@@ -119,10 +113,10 @@ def _changed(changes: pl.DataFrame) -> list[tuple[str, list[plots.BarRow]]]:
     return [(title, rows) for title, rows in kinds if rows]
 
 
-def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.Figure | None, list[tuple[Any, ...]]]:
+def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> dict[str, Any]:
     """A line for each run, and numbers of its usual iterations."""
     if lengths.is_empty():
-        return None, []
+        return {"iterations": None, "usual_iterations": []}
     longest = max(lengths["length_ns"].drop_nulls(), default=1)
     axes = plots.PlotAxis(0, max(*lengths["iteration"], 1), "iteration"), plots.time_axis(0, longest, "length")
     plot = plots.Plot("Length of each iteration of the runs", *axes, 200)
@@ -133,7 +127,7 @@ def _iterations(head: Mapping[str, Any], lengths: pl.DataFrame) -> tuple[plots.F
         usual = of_run.filter(pl.col("kind").is_null())["length_ns"]
         if usual.len():
             numbers.append((labels[run], usual.len(), *(usual.quantile(share, "linear") or 0 for share in (0.5, 0.95, 1.0))))
-    return plots.Figure(plot), numbers
+    return {"iterations": plots.Figure(plot), "usual_iterations": numbers}
 
 
 def _scaling(runs: pl.DataFrame) -> list[plots.Figure]:

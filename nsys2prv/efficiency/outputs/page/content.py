@@ -29,18 +29,11 @@ from nsys2prv.vocabulary import wording
 
 LARGEST = 2_990_000
 """Bytes that a page has at most, as far as leaving out rows of tables can do it."""
-DEVICES_IN_ONE_MAP = 64
-"""With more devices there is a map by node first."""
-_MAP_HEIGHT = (48, 150)
-"""Least and largest height of the small map, pixels."""
-_ROW_HEIGHT = 16
+_ROW_HEIGHT, _MAP_HEIGHT = 16, (48, 150)
+"""Height of a row of a map, and least and largest height of the small map, pixels."""
 _PLACE = ["worst_begin_ns", "worst_end_ns"]
-_MARKED = 5
-"""Findings whose places the small map marks."""
 _MOST_BARS = 12
 """Devices with a bar each: those with least computing."""
-_LARGE_MAP = (16, 1.2, 480)
-"""Height of a row of the large map, pixels; at least; and of all rows, where they are many."""
 _FEW_DEVICES = 8
 """With as many the small map of the first screen shows all that a large one does."""
 _CELLS = (60_000, 40_000, 25_000, 15_000, 10_000, 5_000, 2_000, 1_000, 500, 200, 100)
@@ -97,22 +90,22 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
 def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
     """The first screen alone, as a notebook shows it."""
     shown = {**first_screen(head, frames, linked=False), "title": head["title"]}
-    return notebook_html("notebook.html.j2", shown, "first_screen.css")
+    return notebook_html("notebook.html.j2", shown)
 
 
 def small_activity(frames: Frames) -> Activity:
-    """Activity of devices, or of nodes where there are many devices of several nodes."""
+    """Activity of devices, or of nodes where there are more than 64 devices, of several nodes."""
     nodes = frames["devices"]["node"]
-    is_large = nodes.len() > DEVICES_IN_ONE_MAP and 1 < nodes.n_unique() < nodes.len()
+    is_large = nodes.len() > 64 and 1 < nodes.n_unique() < nodes.len()
     return Activity.of(frames, "node" if is_large else "device")
 
 
 def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame, *, linked: bool) -> Markup:
-    """The heat map of the first screen, with iterations and the places of the first findings."""
+    """The heat map of the first screen, with iterations and the places of the first five findings."""
     height = min(max(_ROW_HEIGHT * len(activity.rows), _MAP_HEIGHT[0]), _MAP_HEIGHT[1])
     plot = over_time.heat_map(activity, "What devices do over time", height)
     if linked:
-        marked = findings.head(_MARKED).drop_nulls(_PLACE)
+        marked = findings.head(5).drop_nulls(_PLACE)
         time_charts.mark(plot, marked.select("place", "title", *_PLACE).rows())
     return plot.html()
 
@@ -125,19 +118,14 @@ def page(head: Mapping[str, Any], tables: Frames) -> str:
     frames = {table.name: tables.get(table.name, table.empty) for table in table_registry.TABLES}
     content = _content(head, frames)
     places = frames["findings"].sort("place").select("place", *_PLACE).drop_nulls()
-    data = {
-        "maps": {drawn["id"]: drawn["packed"] for drawn in content["maps"]},
-        "places": {place: span for place, *span in places.iter_rows()},
-        "time": content["time"],
-        "title": str(head["title"]),
-    }
-
+    maps = {drawn["id"]: drawn["packed"] for drawn in content["maps"]}
+    data = {"maps": maps, "places": {place: span for place, *span in places.iter_rows()}, "time": content["time"]}
     for cells in _CELLS:
         packed = _packed(frames, cells)
         ids = ("overview", "clocks", *(key for key, *_ in SECTIONS))
         of_sections = {key: [one for one in packed.values() if one.table.page and one.table.page.section == key] for key in ids}
         shown = {**content, "head": head, "tables": of_sections, "sections": SECTIONS}
-        html = rendered_page("page.html.j2", ("first_screen.css", "rows.css", "page.css"), shown, data, packed)
+        html = rendered_page("page.html.j2", shown, data, packed)
         if len(html.encode()) < LARGEST:
             break
     return html
@@ -273,8 +261,8 @@ def _maps(over_time: TimeCharts, frames: Frames) -> list[dict[str, Any]]:
     maps: list[dict[str, Any]] = [{"id": "small", "drawn": None, "packed": small.as_json()}]
     rows = len(of_devices.rows)
     if rows > _FEW_DEVICES:
-        usual, least, most = _LARGE_MAP
-        height = round(min(usual * rows, max(most, least * rows)))
+        # Many rows are lower, but each can be seen.
+        height = round(min(_ROW_HEIGHT * rows, max(480, 1.2 * rows)))
         drawn, packed = over_time.heat_map(of_devices, "What each device does over time", height), of_devices.as_json()
         maps.append({"id": "large", "drawn": drawn.html(), "rows": rows, "groups": of_devices.groups, "packed": packed})
     return maps
@@ -320,8 +308,7 @@ def drawing(name: str, frames: Frames) -> Drawing:
     if name not in DRAWINGS:
         raise UsageError(f"plot {name!r}: there is no such drawing{wording.did_you_mean(name, DRAWINGS)}")
     title, figure_of = DRAWINGS[name]
-    figure = figure_of(frames)
-    if figure is None:
+    if (figure := figure_of(frames)) is None:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
-    html = notebook_html("drawing.html.j2", {"title": title, "figure": figure}, "first_screen.css", "rows.css")
+    html = notebook_html("drawing.html.j2", {"title": title, "figure": figure}, "rows.css")
     return Drawing(name, title, html)

@@ -30,8 +30,6 @@ from nsys2prv.vocabulary.wording import TIMES, unit
 
 SIDE = 1000
 """Side of the box."""
-_FEW_POWERS = 2
-_STEPS = (1, 2, 2.5, 5, 10)
 QUARTERS = tuple((quarter / 4, f"{25 * quarter} %") for quarter in range(5))
 """Ticks of an axis of shares."""
 
@@ -77,7 +75,7 @@ def round_numbers(low: float, high: float, count: int) -> list[float]:
         return [low]
     rough = (high - low) / count
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in _STEPS if factor * power >= rough * 0.999)
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     return [round(number * step, 12) for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
@@ -89,7 +87,7 @@ def _powers(low: float, high: float) -> list[float]:
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     distance = max(1, (last - first) // 5)
-    steps = (1, 2, 5) if last - first <= _FEW_POWERS else (1,)
+    steps = (1, 2, 5) if last - first <= 2 else (1,)
     numbers = [step * 10.0**power for power in range(first, last + 1, distance) for step in steps]
     return [number for number in numbers if low <= number <= high] or [low, high]
 

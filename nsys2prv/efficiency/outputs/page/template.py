@@ -28,13 +28,10 @@ if TYPE_CHECKING:
 
 _OF_METRIC = frozenset({"mean", "weighted", "average", "maximum", "minimum", "deviation"})
 """Columns in the unit of the metric."""
-_DIGITS = 9
-"""Digits of numbers that are not whole."""
 _HEADINGS = {"avg_max": "average / largest", "peak_at_ns": "peak at"}
+_HEADINGS |= {name: efficiency.heading for name, efficiency in EFFICIENCIES.items()}
 """Headings that names of columns do not give."""
 FOLDER = Path(__file__).parent
-_SCOPE = ".nsys2prv"
-"""What notebooks show is inside of an element of this class."""
 
 
 @functools.cache
@@ -63,23 +60,24 @@ def joined(*names: str) -> Markup:
 
 
 def notebook_html(template: str, content: Mapping[str, Any], *styles: str) -> str:
-    """What notebooks show: no script, no link, and styles of this folder that touch nothing outside of `.nsys2prv`."""
-    style = Markup(f"{_SCOPE} {{ {str(joined(*styles)).replace(_SCOPE, '&')} }}")
+    """What notebooks show: no script, no link, and the style of the first screen and others of this folder, which touch nothing
+    outside of an element of the class `nsys2prv`."""
+    style = Markup(f".nsys2prv {{ {str(joined('first_screen.css', *styles)).replace('.nsys2prv', '&')} }}")
     return environment().get_template(template).render(content, style=style)
 
 
 def rendered_page(
-    template: str, styles: Sequence[str], content: Mapping[str, Any], data: Mapping[str, Any], tables: Mapping[str, PageTable]
+    template: str, content: Mapping[str, Any], data: Mapping[str, Any], tables: Mapping[str, PageTable], *styles: str
 ) -> str:
-    """A page as one HTML file, whose policy is that its own script runs, and no other: a template and styles of this folder,
-    what the template shows, and the data and tables that `page.js` reads."""
-    script = joined("page.js")
+    """A page as one HTML file, whose policy is that its own script runs, and no other: a template of this folder, what it
+    shows, the data and tables that `page.js` reads, and styles beside those of all pages."""
+    script, packed = joined("page.js"), {name: table.packed for name, table in tables.items()}
     return environment().get_template(template).render(
         content,
-        island=json_in_html({**data, "tables": {name: table.packed for name, table in tables.items()}}),
+        island=json_in_html({**data, "title": content["title"], "tables": packed}),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        style=joined(*styles),
+        style=joined("first_screen.css", "rows.css", "page.css", *styles),
     )  # fmt: skip
 
 
@@ -118,11 +116,10 @@ def pack(table: Table, frame: pl.DataFrame, cells: int, without: Sequence[str] =
         frame = frame.sort(by[0], descending=by[1], nulls_last=True, maintain_order=True)
     shown = in_units(table, frame.head(max(cells // len(columns), 1)))
     main = _main(place.columns, shown)
-    headings = _HEADINGS | {name: efficiency.heading for name, efficiency in EFFICIENCIES.items()}
     packed = [
         {
             "name": column.name,
-            "heading": headings.get(column.name, column.heading),
+            "heading": _HEADINGS.get(column.name, column.heading),
             "meaning": column.meaning.replace("`", ""),
             "main": column.name in main,
             "is_moment": column.is_moment,
@@ -170,7 +167,7 @@ def _values(column: pl.Series) -> dict[str, Any]:
         places = {text: place for place, text in enumerate(texts)}
         return {"texts": texts.to_list(), "values": [None if text is None else places[text] for text in column]}
     if column.dtype.is_float():
-        # NaN and infinite numbers are not JSON; and 1.0 is longer than 1.
-        column = pl.select(pl.when(column.is_finite()).then(column.round_sig_figs(_DIGITS))).to_series()
+        # NaN and infinite numbers are not JSON; nine digits are enough; and 1.0 is longer than 1.
+        column = pl.select(pl.when(column.is_finite()).then(column.round_sig_figs(9))).to_series()
         return {"values": [int(value) if value is not None and value.is_integer() else value for value in column]}
     return {"values": column.to_list()}
