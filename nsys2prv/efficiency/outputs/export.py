@@ -29,6 +29,10 @@ _STARTS = {
 }
 """How earlier outputs begin."""
 _NO_PERMISSION = "there is no permission to write in {}"
+_DLB_VERSION = "3.6.0"
+"""Version of the format of TALP."""
+_FORMULA = r"^([=+\-@＝＋－＠])"
+"""What makes a spreadsheet run a cell."""
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -54,7 +58,7 @@ def spreadsheet_cells(texts: pl.Series) -> pl.Series:
     """
     if texts.str.contains(f"[{ACTING}]").any():
         texts = pl.Series(texts.name, [None if text is None else printable(text) for text in texts], dtype=pl.String)
-    cells: pl.Series = texts.str.replace(r"^([=+\-@＝＋－＠])", "'${1}")
+    cells: pl.Series = texts.str.replace(_FORMULA, "'${1}")
     return cells
 
 
@@ -74,7 +78,7 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
         name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
         regions[name] = _region(row, nodes, row["count"], (0, 0), None)
     return {
-        "dlbVersion": "3.6.0",
+        "dlbVersion": _DLB_VERSION,
         # Near the start, where a file of this program is recognized by it.
         "nsys2prv": {"version": __version__, "nccl": head["nccl"], "inputs": head["inputs"]},
         "timestamp": head["began"] or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),
