@@ -245,8 +245,8 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     """The table `runs`, and what is compared of each run: `elapsed`, `useful`, `communication` and `active` of the window or of
     the mean of its usual iterations, and `share`, the part of the window that is compared of what was measured as a whole.
 
-    Iterations are compared where all runs have them and not equally many. What was measured of the whole window is that of all
-    its iterations, those of the warm-up included."""
+    Iterations are compared where all runs have them, and neither equally many of them nor of executions of kernels. What was
+    measured of the whole window is that of all its iterations, those of the warm-up included."""
     column_of_size, column_of_useful, root = _COLUMNS[by.per]
     counts = pl.Series([result.tables["iterations"].height for result in results.values()])
     usual = [_usual_iterations(result) for result in results.values()]
@@ -254,10 +254,10 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     lengths = pl.Series([of_run.select(length).item() for of_run in usual], dtype=pl.Float64)
     spent = {"useful": column_of_useful, "communication": "communication_ns", "active": "active_ns"}
     is_measured = all(of_run.select(spent.values()).drop_nulls().height for of_run in usual)
-    executions = pl.Series([result.tables["kernels"]["count"].sum() for result in results.values()])
+    executions = [int(result.tables["kernels"]["count"].sum()) for result in results.values()]
     # The same work in different periods: an iteration of the one is a part of that of the other.
-    is_same = 0 < executions.max() <= _SAME_WORK * executions.min()  # type: ignore[operator]
-    is_by_iteration = counts.n_unique() > 1 and is_measured and not is_same
+    is_same_work = 0 < max(executions) <= _SAME_WORK * min(executions)
+    is_by_iteration = counts.n_unique() > 1 and is_measured and not is_same_work
     means = {name: pl.Series([of_run[column].mean() for of_run in usual], dtype=pl.Float64) for name, column in spent.items()}
     totals = {name: pl.col(column).cast(pl.Float64) for name, column in {**spent, "elapsed": "elapsed_ns"}.items()}
     measured = pl.concat((result.tables["run"] for result in results.values()), how="vertical_relaxed").with_columns(
