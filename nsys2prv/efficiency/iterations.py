@@ -19,8 +19,8 @@ from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations
 from nsys2prv.execution.row_order import distinct, in_content_order, rows_in_order
 from nsys2prv.vocabulary import event_types
 
-BY_KERNELS = "period of kernels"
-"""How iterations were found where no range repeats."""
+BY_KERNELS, BY_COPIES = "period of kernels", "period of copies"
+"""How iterations were found where no range repeats; the second one where no kernel but NCCL's runs."""
 _LEAST_ITERATIONS, _NEARLY_ALL = 3, 0.9
 """Fewer are no repetition; share of tasks, iterations, collectives and operations for which something has to be true."""
 _DIFFERENT = 0.5
@@ -73,7 +73,8 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     groups = pl.Series(np.where(rows.kind == STREAM, rows.task * len(rows.devices) + rows.device, -1), dtype=pl.Int32)
     operations = run.operations.select("start", "end", "row", "number", "value", group=pl.lit(groups).gather("row"))
     try:
-        iterations, how = _by_ranges(run, operations, groups, requested) or (_by_period(run, operations), BY_KERNELS)
+        by_work = BY_KERNELS if (run.kind_of_operations == KERNEL).any() else BY_COPIES
+        iterations, how = _by_ranges(run, operations, groups, requested) or (_by_period(run, operations), by_work)
     except _NoIterations as reason:
         return RunIterations(none, work, reason=str(reason))
     task, device = pl.col("group") // len(rows.devices), pl.col("group") % len(rows.devices)

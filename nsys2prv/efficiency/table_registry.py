@@ -101,8 +101,8 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("window", "object", "what was measured: `name` (`all`, `steady` or `chosen`); `begin_ns`, `end_ns` on the time axis of "
      "all reports, and `length_ns`, which is E; `offset_ns`, where it begins in the trace; `recorded_ns`, length of the trace. "
      "Times in tables are those of the trace"),
-    ("iterations", "object", "`how` iterations were found (`nvtx NAME`, or `period of kernels`), else null, and the `reason` "
-     "why there are none; `count`; `warm_up`, how many at the start are left out of the steady part"),
+    ("iterations", "object", "`how` iterations were found (`nvtx NAME`, `period of kernels` or `period of copies`), else null, "
+     "and the `reason` why there are none; `count`; `warm_up`, how many at the start are left out of the steady part"),
     ("length_interval", "object", "`least_ns`, `most_ns`: what the length can be if clocks are wrong by as much as they can "
      "be; the latter is null where that is not known"),
     ("options", "object", "options that differ from their defaults"),

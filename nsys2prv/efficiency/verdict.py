@@ -149,8 +149,9 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     starting, ending = min(starting, run["mpi_ns"]), min(ending, max(run["mpi_ns"] - starting, 0))
     mpi = "other MPI calls" if starting + ending else "MPI calls"
     computing = run["host_useful_ns"] - os - waiting - profiler
+    outside = " outside of OS calls" if os else ""
     spent = (
-        ("compute", "computing" if has_mpi or is_scheduled else "computing, or off the CPU", "compute", computing),
+        ("compute", f"computing{outside}" if has_mpi or is_scheduled else "computing, or off the CPU", "compute", computing),
         ("profiler", "set-up of the profiler", parts.STARVED, profiler),
         ("waiting", "asleep or waiting" if has_mpi else "off the CPU", parts.STARVED, waiting),
         ("cuda", "CUDA calls", parts.STARVED, run["cuda_ns"]),
@@ -204,9 +205,18 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     largest = sorted(losses, key=lambda part: -part.share)[:1]
     # The finding may be about this time: said first, it is no further loss.
     largest_part = "".join(f"; largest part of the rest: {part.title}, {percent(part.share)}" for part in largest)
-    computed = "computed or ran NCCL kernels" if is_useful else "computed"
+    computed = "computed or ran NCCL kernels" if is_useful else bar[0].title.replace("computing", "computed")
     computed += " at least" if _is_lost(tables) else ""
-    return f"{who} {computed} {percent(useful)} of {length}{largest_part}{_first_finding(tables['findings'])}"
+    busiest = "" if run["devices"] or _has_mpi(run) or run["threads"] < 2 else _busiest_thread(tables["threads"])
+    return f"{who} {computed} {percent(useful)} of {length}{busiest}{largest_part}{_first_finding(tables['findings'])}"
+
+
+def _busiest_thread(threads: pl.DataFrame) -> str:
+    """The thread that computes longest of a run without GPUs and MPI: a mean says little where others are helpers."""
+    computing = pl.col("host_useful_ns") - pl.col("os_ns") - pl.col("off_cpu_ns") - pl.col("profiler_ns")
+    rows = threads.select("thread", alive=pl.col("host_useful_ns") + pl.col("cuda_ns"), computing=computing)
+    thread, alive, busiest = rows.sort("computing", descending=True, nulls_last=True, maintain_order=True).row(0)
+    return f"; the busiest, {thread.strip()}, {percent(busiest / alive)} of {time(alive)}"
 
 
 def _first_finding(findings: pl.DataFrame) -> str:

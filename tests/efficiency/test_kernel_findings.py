@@ -144,10 +144,13 @@ def late_host(*chains: tuple[str, str]) -> ReportBuilder:
 
 
 def test_functions_and_ranges_of_late_hosts_are_named(tmp_path: Path) -> None:
-    result = measured(tmp_path, late_host(("parse", "a.so"), ("parse", "a.so"), ("sort", "b.so")))
-    text = finding(result, "host-bound")["seen"]
+    made = late_host(("parse", "a.so"), ("parse", "a.so"), ("sort", "b.so"))
+    for time in range(400 * US, 20 * MS, 100 * US):
+        made.cpu_sample(time, [("decode", "a.so")], tid=3_000)
+    text = finding(measured(tmp_path, made), "host-bound")["seen"]
 
     assert "of CPU samples of these threads meanwhile, most are in parse of a.so 66.7 %, sort of b.so 33.3 %" in text
+    assert "of other threads of their processes meanwhile, most are in decode of a.so 100.0 %" in text
     assert text.endswith("; 100.0 % of the time is in the NVTX range steps")
 
 

@@ -73,7 +73,7 @@ class Losses:
         `count` and `cost` by `device` and `part` of the run; no rows where they are not known.
     """
 
-    devices: pl.DataFrame = field(default_factory=pl.DataFrame)
+    devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(["device", "cost"], pl.Int64)))
     parts: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(_OF_PARTS, pl.Int64)))
 
     @classmethod
@@ -141,6 +141,13 @@ class Losses:
         limited = self.with_sums(together(occurrences), pl.col("cost").sum().alias("limit"))
         limited = limited.at_most(pl.col("limit").fill_null(0))
         return replace(limited, devices=limited.devices.drop("limit"))
+
+    def beside(self, others: Losses, name: str) -> Losses:
+        """The same devices, that lose also what they lose of others: of each their sum is the column `name`, ns."""
+        devices = self.with_sums(others.devices, pl.col("cost").sum().alias(name)).devices
+        devices = devices.with_columns(pl.col(name).fill_null(0)).with_columns(cost=pl.col("cost") + pl.col(name))
+        added = others.parts.with_columns(count=pl.lit(0, pl.Int64)).join(devices, on="device", how="semi")
+        return Losses(devices, pl.concat([self.parts, added]).group_by("device", "part").sum().sort("device", "part"))
 
     def with_sums(self, rows: pl.DataFrame, *sums: pl.Expr) -> Losses:
         """The same with sums over rows that have a `device`."""

@@ -33,12 +33,14 @@ class GapCause:
     """The gaps that a rule counts: expressions over the columns of gaps, costs in ns.
 
     A gap has at most one exclusive cause: that of the first rule it matches. One that is not exclusive counts them beside
-    others, but for those that it `dominates`: these are its own. Without `needs_launch` it is known though nobody launches what
-    follows. Columns are those of `idle_gaps`, and
+    others, but for those that it `dominates`: these are its own, also against rules before it or, with `is_last`, only where
+    there is no other cause. Without `needs_launch` it is known though nobody launches what follows.
+    Columns are those of `idle_gaps`, and
 
     - `before_kernel`, `after_kernel`, `before_copy`, `after_copy`, `before_upload`, `after_upload`, `after_download`,
       `before_page`: what follows the gap, and what ended before it; uploads are copies to the device, downloads copies to the
-      host, pages those of unified memory that migrate to the host;
+      host, pages those of unified memory that migrate to the host; `next_pageable`, `former_pageable`: copies of pageable
+      memory;
     - `is_late`: what follows was launched after the gap had begun, so it could have run sooner;
     - `host`: time in which the launching thread is in neither CUDA nor MPI calls, ns; of that `in_os`, in calls of the OS
       runtime, and `waiting`, asleep or waiting."""
@@ -48,6 +50,7 @@ class GapCause:
     sums: Mapping[str, pl.Expr] = field(default_factory=dict)
     is_exclusive: bool = True
     dominates: pl.Expr | None = None
+    is_last: bool = False
     needs_launch: bool = True
 
 
@@ -149,9 +152,10 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
 def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCause]) -> pl.DataFrame:
     """Gaps with the columns that `GapCause` names, and `cause`."""
     placed = list(enumerate(causes.values()))
-    dominant = (pl.when(of.matches & of.dominates).then(place) for place, of in placed if of.dominates is not None)
+    dominant = [(of, pl.when(of.matches & of.dominates).then(place)) for place, of in placed if of.dominates is not None]
+    before, behind = ([place for of, place in dominant if of.is_last == is_last] for is_last in (False, True))
     first = (pl.when(of.matches).then(place) for place, of in placed if of.is_exclusive)
-    exclusive = pl.coalesce(*dominant, *first, pl.lit(NO_CAUSE))
+    exclusive = pl.coalesce(*before, *first, *behind, pl.lit(NO_CAUSE))
     without_launch = [place for place, of in placed if not of.needs_launch]
     # Of gaps at the start, and of those of unknown launching threads, hardly any rule can know the cause.
     number = (
@@ -180,11 +184,21 @@ def _neighbours(run: MeasuredRun) -> dict[str, pl.Expr]:
         "after_upload": was_copy & (pl.col("former_value") == upload),
         "after_download": was_copy & (pl.col("former_value") == download),
         "before_page": is_copy & (pl.col("value") == page),
+        "next_pageable": is_pageable(run, "next_"),
+        "former_pageable": is_pageable(run, "former_"),
         "is_late": pl.col("launched") >= pl.col("begin"),
         "host": sum_of_states(range(ASLEEP, UNSCHEDULED + 1)),
         "in_os": sum_of_states(range(ASLEEP, OFF_CPU)),
         "waiting": sum_of_states(WAITING),
     }
+
+
+def is_pageable(run: MeasuredRun, side: str = "") -> pl.Expr:
+    """Whether an operation copies from or to pageable memory, by its columns `source` and `destination` behind `side`; null: it
+    is not known."""
+    numbers = {"source": event_types.SOURCE_MEMORY, "destination": event_types.DESTINATION_MEMORY}
+    pageable = {column: value_of(run, number, event_types.MEMORY_KINDS[0]) for column, number in numbers.items()}
+    return pl.any_horizontal(pl.col(f"{side}{column}") == value for column, value in pageable.items())
 
 
 def sum_of_states(states: Iterable[int]) -> pl.Expr:

@@ -267,14 +267,18 @@ _OF_MPI = r"(?i)(?:^|/)lib(?:mpi|pmpi|mpich|open-pal|open-rte|ucp|uct|ucs|ucm|ps
 
 def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -> Finding:
     """A finding with the functions that were sampled most in some times of host threads (`row` of the thread, -1: not known;
-    `begin` and `end`, ns; None: they are not known), and with the shortest NVTX ranges that hold most of them."""
+    `begin` and `end`, ns; None: they are not known), also in other threads of their processes where these have more samples,
+    and with the shortest NVTX ranges that hold most of them."""
     if times is None or (times := times.filter(pl.col("row") >= 0).sort("row", "begin")).is_empty():
         return finding
-    text, functions, ranges = finding.text, _most_sampled(run, times), _range_of(run, times)
-    if functions:
-        text += f"; of CPU samples of these threads meanwhile, most are in {', '.join(f'{of.what} {of}' for of in functions)}"
+    text, sampled, ranges = finding.text, _most_sampled(run, times), _range_of(run, times)
+    for threads, functions in sampled.items():
+        text += f"; of CPU samples of {threads} meanwhile, most are in {', '.join(f'{of.what} {of}' for of in functions)}"
     text += "".join(f"; {part} of the time is in the NVTX range {part.what}" for part in ranges)
-    places = {"CPU samples in": functions, "time in the NVTX range": ranges}
+    places = {
+        **{f"CPU samples of {threads} in": functions for threads, functions in sampled.items()},
+        "time in the NVTX range": ranges,
+    }
     numbers = (part._replace(what=f"{place} {part.what}") for place, parts in places.items() for part in parts)
     return replace(finding, text=text, numbers=[*finding.numbers, *numbers])
 
@@ -287,17 +291,32 @@ def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     return named.sort("len", "function", "module", descending=[True, False, False])
 
 
-def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
-    """Functions with most samples in some times, with their part of these samples."""
-    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").sort("row", "start")
-    row, time = (samples[name].to_numpy().astype(np.int64) for name in ("row", "start"))
-    _, places = moments_inside(row, time, Intervals.of(*times.select("row", "begin", "end")))
-    inside = samples[np.unique(places)]
-    if inside.height < _FEWEST_SAMPLES:
-        return []
-    top = _functions(run, inside).head(_MOST_FUNCTIONS).iter_rows()
+def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> dict[str, list[Number]]:
+    """Functions with most samples in some times, with their part of these samples, of the threads, and of others of their
+    processes where these have more: the threads wait for them."""
+    task = run.events.rows.task
+    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").with_columns(task=pl.lit(pl.Series(task)).gather("row"))
+    samples = samples.with_row_index("place")
+    groups = times.with_columns(task=pl.Series(task[times["row"].to_numpy()]))
+
+    def inside(key: str) -> pl.DataFrame:
+        ordered = samples.sort(key, "start")
+        group, time = (ordered[name].to_numpy().astype(np.int64) for name in (key, "start"))
+        _, places = moments_inside(group, time, Intervals.of(*groups.select(key, "begin", "end")))
+        return ordered[np.unique(places)]
+
+    of_threads = inside("row")
+    of_others = inside("task").join(of_threads, on="place", how="anti")
+    if of_others.height <= of_threads.height:
+        of_others = of_others.clear()
+    sampled = {"these threads": of_threads, "other threads of their processes": of_others}
+    return {threads: _top_functions(run, chosen) for threads, chosen in sampled.items() if chosen.height >= _FEWEST_SAMPLES}
+
+
+def _top_functions(run: MeasuredRun, samples: pl.DataFrame) -> list[Number]:
+    top = _functions(run, samples).head(_MOST_FUNCTIONS).iter_rows()
     named = ((function.replace(f"unresolved in {module}", "unresolved code"), module, count) for function, module, count in top)
-    return [Number(f"{short(name)} of {short(module)}", count / inside.height, "0 to 1") for name, module, count in named]
+    return [Number(f"{short(name)} of {short(module)}", count / samples.height, "0 to 1") for name, module, count in named]
 
 
 def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:

@@ -189,7 +189,9 @@ class StateRule(FindingRule, texts="state-rule"):
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         share = percent(losses.cost / (evidence.length * evidence.devices))
-        return {"each": losses.cost / len(losses), "share": share, "name": evidence.name(losses.longest["device"])}
+        each, on_average = losses.cost / len(losses), " on average" if len(losses) > 1 else ""
+        name = evidence.name(losses.longest["device"])
+        return {"each": each, "on_each": f"{time(each)}{on_average}", "share": share, "name": name}
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         pieces = finding.losses.of_devices(self.pieces(evidence))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -9,7 +10,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, together
-from nsys2prv.efficiency.findings.gap_causes import GapCause, value_of
+from nsys2prv.efficiency.findings.gap_causes import GapCause, is_pageable, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.replay import Step
@@ -55,10 +56,6 @@ class DeviceCopies(Measurement):
 def device_copies(run: MeasuredRun) -> DeviceCopies:
     """Copies of a run whose kind is known, but for prefetches that the program asked for: nothing needs to wait for these."""
     kinds = {value_of(run, event_types.MEMORY_OPERATION, label): kind for kind, label in event_types.COPY_KINDS.items()}
-    pageable = [
-        pl.col(column) == value_of(run, number, event_types.MEMORY_KINDS[0])
-        for column, number in (("source", event_types.SOURCE_MEMORY), ("destination", event_types.DESTINATION_MEMORY))
-    ]
     prefetch, eviction = (value_of(run, MIGRATION_CAUSE, MIGRATION_CAUSES[cause]) for cause in (1, 4))
     is_counted = pl.col("number") == event_types.MEMORY_OPERATION, pl.col("migration").ne_missing(prefetch)
     copies = run.operations.filter(*is_counted).select(
@@ -66,7 +63,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
         begin=pl.col("start").cast(pl.Int64),
         device=pl.lit(pl.Series(run.events.rows.device)).gather("row"),
         kind=pl.col("value").replace_strict(kinds, default=None, return_dtype=pl.Int8),
-        is_pageable=pl.any_horizontal(pageable),
+        is_pageable=is_pageable(run),
         is_evicted=pl.col("migration").eq_missing(eviction),
     )
     copies = copies.filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
@@ -94,9 +91,7 @@ class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
 
     def losses(self, evidence: Evidence) -> Losses:
         copies = evidence.run.measured(DeviceCopies).losses(evidence, _HOST_COPY & (pl.col("size") < self.largest.value))
-        copies = copies.with_sums(evidence.gaps.losses(self.kind).devices, pl.col("cost").sum().alias("between"))
-        between = pl.col("between").fill_null(0)
-        return replace(copies, devices=copies.devices.with_columns(between, cost=pl.col("cost") + between))
+        return copies.beside(evidence.gaps.losses(self.kind), "between")
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         return {"mean": losses.total("bytes") / losses.total("count")}
@@ -137,8 +132,8 @@ class SynchronousCopies(GapRule, kind="synchronous-copies"):
 
 _LINKS = {**dict.fromkeys((3, 5, 6, 7), 16), 8: 32}
 """Bytes each ns over 16 lanes of PCIe, by the major compute capability of GPUs."""
-_FASTEST_LINK = 64
-"""The same of later ones, or where it is not known."""
+_FASTEST_LINK, _ON_ONE_BOARD = 64, 450
+"""The same of later ones, or where it is not known; and of GPUs that NVLink-C2C ties to the memory of a Grace CPU."""
 
 
 class _LargeCopies(FindingRule, texts="large-copies"):
@@ -155,7 +150,8 @@ class _LargeCopies(FindingRule, texts="large-copies"):
     recurring = or_large = at_most = True
 
     def losses(self, evidence: Evidence) -> Losses:
-        return evidence.run.measured(DeviceCopies).losses(evidence, self.copies)
+        copies = evidence.run.measured(DeviceCopies).losses(evidence, self.copies)
+        return copies.beside(evidence.gaps.losses(self.kind) if self.gap_cause else Losses(), "staging")
 
     def copies_of(self, losses: Losses, evidence: Evidence) -> pl.DataFrame:
         """Its copies on the devices of losses: columns of `DeviceCopies.copies`."""
@@ -166,9 +162,11 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         factor, source = self.factor(evidence) if self.can_be_faster else (None, "")
         # Copies that are as fast as they can be are hidden by kernels at most, and others are faster, too.
         speedup = 0.0 if factor is None else 1 - factor
-        kernels, faster = evidence.column("kernels_ns"), (speedup * pl.col("cost")).cast(pl.Int64)
-        saved = Finding("", losses.at_most(kernels + faster)).saved
+        kernels, faster = evidence.column("kernels_ns"), (speedup * (pl.col("cost") - pl.col("staging"))).cast(pl.Int64)
+        saved = Finding("", losses.at_most(kernels + faster + pl.col("staging"))).saved
         hiding = losses.devices.select(kernels.max()).item() if saved < Finding("", losses).saved else None
+        staging = losses.total("staging")
+        staged = f"; the device is idle for {time(staging)} more in calls that copy" if staging else ""
         hidden = f"; kernels run for {time(hiding)}, and can hide no more of them" if hiding is not None else ""
         pinned = f"; at {source} they take {factor:.2f} times as long" if factor is not None else ""
         return self.finding(
@@ -176,10 +174,11 @@ class _LargeCopies(FindingRule, texts="large-copies"):
             wall=saved,
             mean=moved / losses.total("count"),
             speed=f"{moved / length:.1f}",
-            exposed=losses.cost / length,
+            exposed=(losses.cost - staging) / length,
+            staging=staging or None,
             hiding=hiding,
             factor=factor,
-            further=hidden + pinned,
+            further=staged + hidden + pinned,
         )
 
     def factor(self, evidence: Evidence) -> tuple[float, str]:
@@ -190,6 +189,8 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         copies = copies.with_columns(length=length, rate=pl.col("size") / length)
         pinned = dict(copies.filter(~pl.col("is_pageable")).group_by("kind").agg(pl.col("rate").max()).iter_rows())
         link = max((_LINKS.get(gpu.generation, _FASTEST_LINK) for gpu in evidence.run.events.gpu_sizes), default=_FASTEST_LINK)
+        is_grace = any(re.search(r"\bG[HB][0-9]00\b", model) for model in evidence.run.events.gpus)
+        link = _ON_ONE_BOARD if is_grace else link
         rate = kind.replace_strict(pinned, default=max(pinned.values(), default=link), return_dtype=pl.Float64)
         # Pageable copies that are faster stay as they are.
         least = pl.min_horizontal("length", pl.col("size") / rate)
@@ -199,13 +200,30 @@ class _LargeCopies(FindingRule, texts="large-copies"):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """No call waits for the copies; they are as fast as pinned ones, or take no time where their memory does not matter."""
-        factor = self.factor(evidence)[0] if self.can_be_faster else 0.0
-        return faster_copies(built, self.copies_of(finding.losses, evidence).select("begin", "end", group="row"), factor)
+        copies = self.copies_of(finding.losses, evidence).select("begin", "end", group="row")
+        if not self.can_be_faster:
+            return faster_copies(built, copies, 0.0, copies.clear())
+        gaps = evidence.gaps.of(finding.losses.indices).filter(pl.col("row") >= 0)
+        return faster_copies(built, copies, self.factor(evidence)[0], gaps.select("begin", "end", group="row"))
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
     least = Threshold.least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _LargeCopies.is_large
+    staging_part = Threshold(
+        "least part of a gap in calls that copy for no other cause to be sought", 0.5, "else it is another"
+    )
+    # The driver copies from and to pageable memory by a buffer of its own, and the device is idle meanwhile.
+    gap_cause = GapCause(
+        pl.any_horizontal(
+            pl.col(f"{side}_pageable") & (pl.col(f"{side}_size") >= _LargeCopies.smallest.value) for side in ("next", "former")
+        )
+        & (pl.col("memory_ns") > 0),
+        cost=pl.col("memory_ns"),
+        is_exclusive=False,
+        dominates=pl.col("memory_ns") >= staging_part.value * pl.col("length"),
+        is_last=True,
+    )
 
 
 class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KINDS,)):

@@ -435,7 +435,7 @@ class FindingRule:
         """A finding with the text of the rule, and with `numbers`, as far as there are values for them, and `also` behind them.
 
         Beside `values` these are sums of the columns of losses (a number that is a share: against the cost), their
-        `mean` and `longest`, and the cost as a text, `lost`."""
+        `mean` and `longest` (both as a text: `lengths`), and the cost as a text, `lost`."""
         sums = losses.devices.select(selectors.numeric().sum()).row(0, named=True)
         cost, is_share = losses.cost, {name for name, (_, unit) in self.numbers.items() if unit == SHARE}
         filled = {name: total / max(cost, 1) if name in is_share else total for name, total in sums.items()}
@@ -446,6 +446,8 @@ class FindingRule:
             for name, (what, unit) in self.numbers.items()
             if (value := filled.get(name)) is not None and not isinstance(value, str)
         }
+        lengths = "{mean} on average and {longest} at most" if sums["count"] > 1 else "{longest}"
+        filled["lengths"] = lengths.format(**numbers) if numbers.keys() >= {"mean", "longest"} else ""
         text = self.text.format(**{**filled, "devices": losses, "what": self.what, **numbers})
         return Finding(text, losses, [*numbers.values(), *also], wall, at_most=self.at_most)
 

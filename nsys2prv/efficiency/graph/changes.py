@@ -246,16 +246,19 @@ def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     return _setting(0, lambda edges: spans.hold_ends_of(edges, np.isin(edges.kind, _WORK) & is_nccl[edges.label]))
 
 
-def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float) -> Step:
+def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float, staging: pl.DataFrame) -> Step:
     """Copies (columns `group`: row of the stream, `begin`, `end`) take so many times as long, and calls that copy don't take
-    the time of the copies: they don't wait for them, nor move their data themselves."""
+    the time of the copies, nor times of `staging` (`group`: a row of the same task): they don't wait for them, nor move their
+    data themselves."""
     rows, copying = built.context.events.rows, built.labels.causes == MEMORY_CALL
-    spans, of_tasks = Spans(copies), Spans(copies.with_columns(group=pl.Series(rows.task[copies["group"].to_numpy()])))
+    times = pl.concat([copies, staging])
+    spans, of_tasks = Spans(copies), Spans(times.with_columns(group=pl.Series(rows.task[times["group"].to_numpy()])))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         is_copy = spans.inside(edges.row, edges.begin, edges.end, edges.kind == EdgeKind.DEVICE_WORK) > 0
         scaled = _scaled(weight, is_copy, factor)
-        shorter = _shortened(edges, scaled, _in_calls(edges, copying), of_tasks, rows.task[edges.row])
+        launched = spans.inside(edges.row, edges.end, edges.end + 1, edges.kind == EdgeKind.LAUNCH) > 0
+        shorter = _shortened(edges, scaled, _in_calls(edges, copying) | launched, of_tasks, rows.task[edges.row])
         awaited = spans.inside(edges.source_row, edges.begin - 1, edges.begin + 1, np.isin(edges.kind, _FOR_DEVICES)) > 0
         return np.where(awaited, REMOVED, shorter)
 

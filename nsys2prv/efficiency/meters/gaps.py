@@ -151,7 +151,8 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     A row has `device`, `begin`, `start` of the activity that follows, and `length`; of that activity `number`, `value` (null:
     the window ends), `next_row`, `next_length`, `next_size` (-1: not known), `thread`, the place of the caller that launched it
     (-1: not known), and `launched`, the time of the launch; of the activity before the gap `former_number` (0: none),
-    `former_value` and `former_size` (-1: not known); CAUSE_COLUMNS; and `begins_in_wait`, for the device."""
+    `former_value` and `former_size` (-1: not known); of both (`next_`, `former_`) `source` and `destination`, kinds of memory
+    (null: none); CAUSE_COLUMNS; and `begins_in_wait`, for the device."""
     on_devices = run.on_devices
     gaps = gaps_between(run, on_devices.where(on_devices.mask > 0))
     # What ended last where a gap begins; nothing where the window does.
@@ -189,16 +190,20 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     by_cause[-1] += since - begin
     waits = by_cause[_SYNCHRONIZATION] > 0
     waits[waits] = states.key[states.segments.find(thread[waits], begin[waits])] == _SYNCHRONIZATION
-    columns = pl.col("row", "number", "value", "start", "end", "size")
+    columns = pl.col("row", "number", "value", "start", "end", "size", "source", "destination")
     places = (gaps.select(pl.when(pl.col(name) != NONE).then(name)).to_series() for name in ("next", "former"))
     following, former = (run.operations.select(columns.gather(place)) for place in places)
     duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(NONE)
+    memory = pl.col("source", "destination").name
     return pl.concat(
         [
             gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(end - begin)),
-            following.select("number", "value", next_row="row", next_length=duration, next_size=size),
+            following.select("number", "value", memory.prefix("next_"), next_row="row", next_length=duration, next_size=size),
             former.select(
-                former_number=pl.col("number").fill_null(0), former_value=pl.col("value").fill_null(0), former_size=size
+                memory.prefix("former_"),
+                former_number=pl.col("number").fill_null(0),
+                former_value=pl.col("value").fill_null(0),
+                former_size=size,
             ),
             pl.DataFrame([*by_cause, waits], schema=[*CAUSE_COLUMNS, "begins_in_wait"]),
         ],

@@ -58,8 +58,8 @@ ITERATIONS = Table(
         Column.text(
             "region",
             "text of the NVTX range with `--per-iteration`, and an iteration lasts as long as the range; else how iterations "
-            "were found: `nvtx NAME`, with # for numbers that differ, or `period of kernels`, and one begins with its first "
-            "work on a device and ends where the next begins",
+            "were found: `nvtx NAME`, with # for numbers that differ, `period of kernels` or `period of copies`, and one "
+            "begins with its first work on a device and ends where the next begins",
         ),
         Column.count(
             "iteration", "0, 1, ...; of more than 100,000 that were found the first ones, and efficiencies of the first 10,000"
