@@ -299,3 +299,17 @@ def _rule(cells: list[str], *, check: bool) -> Rule:
         why = f"{{{highest}}} is used and the pattern has {groups} groups"
         raise _NoRule(why, "put ( ) around the part to use")
     return rule
+
+
+def metric_value(metric: str, value: float) -> str:
+    """A value of a sampled metric with its unit.
+
+    >>> metric_value("SM Active", 12.34), metric_value("GPC Clock Frequency [MHz]", 1395.019), metric_value("Warps", 3.0)
+    ('12.3 %', '1,395 MHz', '3')
+    """
+    unit = unit_of_metric(metric)
+    if unit == "%":
+        return f"{value:.1f} %"
+    if unit == "Hz":
+        return f"{value / 1e6:,.0f} MHz"
+    return f"{value:{',.0f' if abs(value) >= 100 or value == int(value) else '.3g'}} {unit}".rstrip()

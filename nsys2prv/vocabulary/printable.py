@@ -7,7 +7,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
 
 LONGEST_LINE = 10_000
 """Characters of one line on the screen; two paths of the greatest length fit in."""
@@ -18,6 +21,8 @@ ACTING = rf"\x00-\x1f\x7f-\x9f\u2028\u2029{_DIRECTIONS}"
 """Characters, in a class of a regular expression, that move the cursor, change colours, end a line or turn the direction of
 writing."""
 _ACTING = re.compile(rf"[{ACTING}\ud800-\udfff]+")
+_FORMULA = r"^([=+\-@＝＋－＠])"
+"""What makes a spreadsheet run a cell."""
 _LINE_ENDS = re.compile(rf"[{_BLANKS}]+")
 _ESCAPED = re.compile(rf"[{ACTING}\ud800-\udfff]")
 # JSON escapes the first ones itself, and line ends between its lines are its own.
@@ -54,6 +59,19 @@ def on_one_line(text: str) -> str:
     'data [1mloader'
     """
     return " ".join(_ACTING.sub(" ", text).split())
+
+
+def spreadsheet_cells(texts: pl.Series) -> pl.Series:
+    r"""Texts as cells of a CSV file: what a spreadsheet would take for a formula gets an apostrophe in front.
+
+    >>> import polars as pl
+    >>> spreadsheet_cells(pl.Series(["gemm", "=cmd()", "a\x1b"])).to_list()
+    ['gemm', "'=cmd()", 'a\\x1b']
+    """
+    if texts.str.contains(f"[{ACTING}]").any():
+        texts = texts.map_elements(printable, return_dtype=texts.dtype)
+    cells: pl.Series = texts.str.replace(_FORMULA, "'${1}")
+    return cells
 
 
 def as_utf8(text: str) -> str:

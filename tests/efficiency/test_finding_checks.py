@@ -326,10 +326,7 @@ def test_a_launched_kernel_waits_for_a_hidden_collective(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "report",
-    [
-        pytest.param(hidden_in_steps(MS, waits=False), id="nothing waits"),
-        pytest.param(hidden_in_steps(20 * US), id="exposed"),
-    ],
+    [pytest.param(hidden_in_steps(MS, waits=False), id="nothing waits"), pytest.param(hidden_in_steps(20 * US), id="exposed")],
 )
 def test_collectives_that_nothing_waits_for_or_hides_are_not_hidden_and_blocking(report: ReportBuilder, tmp_path: Path) -> None:
     assert "hidden-communication" not in measured(tmp_path, report).findings["kind"]

@@ -564,7 +564,10 @@ FOUND: dict[str, tuple[Callable[[], Sequence[ReportBuilder]], tuple[Any, ...], d
     ),
     "small-copies": (
         lambda: [small_copies()],
-        (600 * 2 * US + 599 * 3 * US, 600 * 2 * US + 599 * 3 * US, "node01:D0", "0", "CUDA-D0.S7-node01", 3 * US, 3000 * US, 3 * US, 30 * US),
+        (
+            600 * 2 * US + 599 * 3 * US, 600 * 2 * US + 599 * 3 * US, "node01:D0", "0", "CUDA-D0.S7-node01",
+            3 * US, 3000 * US, 3 * US, 30 * US,
+        ),
         {"copies": 600, "mean size": KIB, "time in gaps between them": 599 * 3 * US},
     ),
     "default-stream": (

@@ -145,7 +145,8 @@ def test_without_gpus_hosts_compute_or_are_off_their_cpus(tmp_path: Path) -> Non
     assert found.tables["run"].select("host_waiting_ns", "elapsed_ns").row(0) == (850 * MS, 1_000 * MS)
     assert verdict(found.head, found.tables).sentence == (
         "no work of GPUs was recorded; 2 host threads computed outside of OS calls 29.2 % of the time in which they are there, "
-        "600.000 ms on average, in 1.000 s (the whole run); the busiest, python3 tid 1000, 20.0 % of 1.000 s; largest part of the rest: off the CPU, 45.8 %"
+        "600.000 ms on average, in 1.000 s (the whole run); the busiest, python3 tid 1000, 20.0 % of 1.000 s; "
+        "largest part of the rest: off the CPU, 45.8 %"
     )
 
 

@@ -21,12 +21,7 @@ LAYERS = ("embed", *("attention", "mlp") * 6, "loss", *("mlp_backward", "attenti
 
 
 def trained(
-    rank: int,
-    starts: Sequence[int],
-    *,
-    names: Sequence[str] = (),
-    evaluations: Sequence[int] = (),
-    stream: int = 7,
+    rank: int, starts: Sequence[int], *, names: Sequence[str] = (), evaluations: Sequence[int] = (), stream: int = 7
 ) -> ReportBuilder:
     """Iterations with kernels of 10 us, one every 12 us; `names` are those of NVTX ranges around them."""
     report = ReportBuilder(rank=rank, pid=1000 + rank).gpu(rank)

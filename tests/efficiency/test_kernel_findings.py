@@ -44,8 +44,7 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("columns", "beside", "sizes"),
-    [({"gridX": 60}, False, A100), ({"gridX": 1}, True, A100), ({"gridX": 1}, False, {})],
+    ("columns", "beside", "sizes"), [({"gridX": 60}, False, A100), ({"gridX": 1}, True, A100), ({"gridX": 1}, False, {})]
 )
 def test_many_blocks_several_kernels_at_once_and_unknown_gpus_are_not_blamed(
     tmp_path: Path, columns: dict[str, int], beside: bool, sizes: dict[str, int]

@@ -85,8 +85,7 @@ def _lines_of_points(batch: int, frame: pl.DataFrame) -> Iterator[_Line]:
     points=st.lists(st.tuples(st.lists(_record, max_size=8), _with_cpu), max_size=2),
 )
 def test_events_are_in_the_order_of_the_trace(
-    intervals: list[tuple[list[dict[str, int | None]], bool]],
-    points: list[tuple[list[dict[str, int | None]], bool]],
+    intervals: list[tuple[list[dict[str, int | None]], bool]], points: list[tuple[list[dict[str, int | None]], bool]]
 ) -> None:
     batches: list[RecordBatch] = []
     wanted: list[_Line] = []

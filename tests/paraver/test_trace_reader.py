@@ -289,11 +289,7 @@ def test_intervals_pair_each_end_with_the_innermost_start(tmp_path: Path) -> Non
     intervals = open_whole(write(tmp_path, RECORDS)).intervals()
 
     assert intervals.columns == ["task", "thread", "type", "begin", "end", "value", "depth"]
-    assert intervals.rows() == [
-        (1, 1, 63000000, 0, 10, 20, 1),
-        (1, 1, 63000000, 5, 10, 21, 2),
-        (1, 2, 63000006, 50, 50, 22, 1),
-    ]
+    assert intervals.rows() == [(1, 1, 63000000, 0, 10, 20, 1), (1, 1, 63000000, 5, 10, 21, 2), (1, 2, 63000006, 50, 50, 22, 1)]
 
 
 def test_rows_are_those_of_the_header_and_no_others() -> None:

@@ -34,8 +34,7 @@ def test_reports_of_one_host_share_a_clock(real_reports: Path, folder: str, host
 
 
 @pytest.mark.parametrize(
-    "run",
-    [pytest.param(name, marks=[] if name == "cuda-graphs" else [pytest.mark.thorough]) for name in RUNS],
+    "run", [pytest.param(name, marks=[] if name == "cuda-graphs" else [pytest.mark.thorough]) for name in RUNS]
 )
 def test_shuffled_tables_give_the_same_trace_and_numbers(run: str, tmp_path: Path) -> None:
     # Under its own name, which is that of the folder for several reports.

@@ -45,10 +45,7 @@ NO_EVENTS = {
     "ThreadNames",
     "UnwindMethodType",
 }
-PARTLY_LEFT_OUT = {
-    "GENERIC_EVENTS": {coverage.GPU_METRICS_ROWS},
-    "NVTX_EVENTS": {coverage.NAMES_OF_NVTX},
-}
+PARTLY_LEFT_OUT = {"GENERIC_EVENTS": {coverage.GPU_METRICS_ROWS}, "NVTX_EVENTS": {coverage.NAMES_OF_NVTX}}
 
 
 def rows_of_tables(database: Path) -> dict[str, int]:

@@ -227,14 +227,7 @@ class ReportBuilder:
         return self._work("GRAPH_TRACE", "cudaGraphLaunch_v10000", start, end, graphId=graph, graphExecId=1, **work)
 
     def synchronization(
-        self,
-        start: int,
-        end: int,
-        *,
-        kind: int = 3,
-        event: int = NOT_APPLICABLE,
-        sync: int | None = None,
-        **work: Any,
+        self, start: int, end: int, *, kind: int = 3, event: int = NOT_APPLICABLE, sync: int | None = None, **work: Any
     ) -> ReportBuilder:
         """Add a wait; `kind` 1 event, 2 stream wait, 3 stream, 4 context; `sync` names the record of the event."""
         self._work("SYNCHRONIZATION", "", start, end, syncType=kind, eventId=event, eventSyncId=sync, **work)
@@ -248,14 +241,7 @@ class ReportBuilder:
         return self.row("CUPTI_ACTIVITY_KIND_CUDA_EVENT", **told, **self._placed(columns))
 
     def memory_use(
-        self,
-        time: int,
-        size: int,
-        *,
-        freed: bool = False,
-        kind: int = 2,
-        name: str | None = None,
-        device: int = 0,
+        self, time: int, size: int, *, freed: bool = False, kind: int = 2, name: str | None = None, device: int = 0
     ) -> ReportBuilder:
         """Add an allocation, or a deallocation, of `size` bytes on a device; `kind` 2 device, 4 managed."""
         return self.row(

@@ -184,9 +184,7 @@ def test_a_run_without_work_of_a_gpu_or_mpi_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"fold_streams": True}, {"nvtx": NvtxRange("step", None)}],
-    ids=lambda options: next(iter(options)),
+    "options", [{"fold_streams": True}, {"nvtx": NvtxRange("step", None)}], ids=lambda options: next(iter(options))
 )
 def test_it_needs_all_streams_and_one_stretch_of_time(options: dict[str, object], tmp_path: Path) -> None:
     report = a_launch_a_kernel_and_a_wait().write(tmp_path / "x.sqlite")

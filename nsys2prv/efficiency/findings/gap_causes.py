@@ -194,8 +194,7 @@ def _neighbours(run: MeasuredRun) -> dict[str, pl.Expr]:
 
 
 def is_pageable(run: MeasuredRun, side: str = "") -> pl.Expr:
-    """Whether an operation copies from or to pageable memory, by its columns `source` and `destination` behind `side`; null: it
-    is not known."""
+    """Whether an operation copies from or to pageable memory, by its columns `source` and `destination` behind `side`."""
     numbers = {"source": event_types.SOURCE_MEMORY, "destination": event_types.DESTINATION_MEMORY}
     pageable = {column: value_of(run, number, event_types.MEMORY_KINDS[0]) for column, number in numbers.items()}
     return pl.any_horizontal(pl.col(f"{side}{column}") == value for column, value in pageable.items())

@@ -294,22 +294,20 @@ def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
 def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> dict[str, list[Number]]:
     """Functions with most samples in some times, with their part of these samples, of the threads, and of others of their
     processes where these have more: the threads wait for them."""
-    task = run.events.rows.task
-    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").with_columns(task=pl.lit(pl.Series(task)).gather("row"))
-    samples = samples.with_row_index("place")
-    groups = times.with_columns(task=pl.Series(task[times["row"].to_numpy()]))
+    task = pl.lit(pl.Series(run.events.rows.task)).gather("row")
+    samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function").with_columns(task=task).with_row_index("place")
+    times = times.with_columns(task=task)
 
     def inside(key: str) -> pl.DataFrame:
         ordered = samples.sort(key, "start")
         group, time = (ordered[name].to_numpy().astype(np.int64) for name in (key, "start"))
-        _, places = moments_inside(group, time, Intervals.of(*groups.select(key, "begin", "end")))
+        _, places = moments_inside(group, time, Intervals.of(*times.select(key, "begin", "end")))
         return ordered[np.unique(places)]
 
-    of_threads = inside("row")
+    sampled = {"these threads": (of_threads := inside("row"))}
     of_others = inside("task").join(of_threads, on="place", how="anti")
-    if of_others.height <= of_threads.height:
-        of_others = of_others.clear()
-    sampled = {"these threads": of_threads, "other threads of their processes": of_others}
+    if of_others.height > of_threads.height:
+        sampled["other threads of their processes"] = of_others
     return {threads: _top_functions(run, chosen) for threads, chosen in sampled.items() if chosen.height >= _FEWEST_SAMPLES}
 
 

@@ -189,8 +189,7 @@ class _LargeCopies(FindingRule, texts="large-copies"):
         copies = copies.with_columns(length=length, rate=pl.col("size") / length)
         pinned = dict(copies.filter(~pl.col("is_pageable")).group_by("kind").agg(pl.col("rate").max()).iter_rows())
         link = max((_LINKS.get(gpu.generation, _FASTEST_LINK) for gpu in evidence.run.events.gpu_sizes), default=_FASTEST_LINK)
-        is_grace = any(re.search(r"\bG[HB][0-9]00\b", model) for model in evidence.run.events.gpus)
-        link = _ON_ONE_BOARD if is_grace else link
+        link = _ON_ONE_BOARD if re.search(r"\bG[HB][0-9]00\b", " ".join(evidence.run.events.gpus)) else link
         rate = kind.replace_strict(pinned, default=max(pinned.values(), default=link), return_dtype=pl.Float64)
         # Pageable copies that are faster stay as they are.
         least = pl.min_horizontal("length", pl.col("size") / rate)
@@ -201,24 +200,19 @@ class _LargeCopies(FindingRule, texts="large-copies"):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """No call waits for the copies; they are as fast as pinned ones, or take no time where their memory does not matter."""
         copies = self.copies_of(finding.losses, evidence).select("begin", "end", group="row")
-        if not self.can_be_faster:
-            return faster_copies(built, copies, 0.0, copies.clear())
-        gaps = evidence.gaps.of(finding.losses.indices).filter(pl.col("row") >= 0)
-        return faster_copies(built, copies, self.factor(evidence)[0], gaps.select("begin", "end", group="row"))
+        factor, devices = (self.factor(evidence)[0], finding.losses.indices) if self.can_be_faster else (0.0, [])
+        gaps = evidence.gaps.of(devices).filter(pl.col("row") >= 0).select("begin", "end", group="row")
+        return faster_copies(built, copies, factor, gaps)
 
 
 class PageableCopies(_LargeCopies, kind="pageable-copies", needs=(rule.MEMORY_KINDS,)):
     least = Threshold.least_share(0.01, "they are easily avoided")
     copies = _HOST_COPY & pl.col("is_pageable") & _LargeCopies.is_large
-    staging_part = Threshold(
-        "least part of a gap in calls that copy for no other cause to be sought", 0.5, "else it is another"
-    )
-    # The driver copies from and to pageable memory by a buffer of its own, and the device is idle meanwhile.
+    staging_part = Threshold("least part of a gap in calls that copy, to be its cause", 0.5, "else something else dominates")
+    # The driver copies from and to pageable memory through a buffer of pinned memory, and the device is idle meanwhile.
+    beside = (pl.col(f"{at}_pageable") & (pl.col(f"{at}_size") >= _LargeCopies.smallest.value) for at in ("next", "former"))
     gap_cause = GapCause(
-        pl.any_horizontal(
-            pl.col(f"{side}_pageable") & (pl.col(f"{side}_size") >= _LargeCopies.smallest.value) for side in ("next", "former")
-        )
-        & (pl.col("memory_ns") > 0),
+        pl.any_horizontal(beside),
         cost=pl.col("memory_ns"),
         is_exclusive=False,
         dominates=pl.col("memory_ns") >= staging_part.value * pl.col("length"),

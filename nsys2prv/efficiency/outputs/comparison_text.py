@@ -5,7 +5,7 @@ Both show the same sections, which are tables of texts. In Markdown, texts from 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from nsys2prv.efficiency.efficiency_options import ScalingKind
 from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
 from nsys2prv.efficiency.outputs.text import cell, wrapped_lines
 from nsys2prv.efficiency.result_tables import Frames
+from nsys2prv.vocabulary.markdown import as_code, markdown_table
 from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
 from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
 
@@ -262,29 +263,3 @@ def _heading(text: str) -> str:
 
 def _folded(title: str, lines: Sequence[str]) -> list[str]:
     return ["<details>", f"<summary>{title}</summary>", "", *lines, "", "</details>"]
-
-
-def as_code(text: str) -> str:
-    """A text from outside, on one line, as code: neither Markdown nor HTML in it, nor a name of a user or an issue, is read.
-
-    >>> as_code("gemm<float>"), as_code("a `b`"), as_code(" ")
-    ('`gemm<float>`', '`` a `b` ``', '')
-    """
-    text = short(text, _LONGEST_TEXT)
-    if not text:
-        return ""
-    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    blank = " " if "`" in text else ""
-    return f"{fence}{blank}{text}{blank}{fence}"
-
-
-def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int]) -> list[str]:
-    """Lines of a table; columns of words are in these places. Cells are Markdown.
-
-    >>> markdown_table(["", "A"], [[as_code("a|b"), "1"]], words=[0])
-    ['|  | A |', '| --- | ---: |', '| `a\\\\|b` | 1 |']
-    """
-    rule = ["---" if place in words else "---:" for place in range(len(columns))]
-    # A table ends a cell at each bar without a backslash, also in code, and takes two backslashes for one.
-    escaped = ([re.sub(r"(\\*)\|", r"\1\1\|", cell) for cell in cells] for cells in (columns, rule, *rows))
-    return [f"| {' | '.join(cells)} |" for cells in escaped]

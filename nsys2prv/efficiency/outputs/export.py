@@ -18,7 +18,7 @@ from nsys2prv.errors import OutputError, OutputExists
 from nsys2prv.execution.output_files import output_errors, publish, temporary_folder
 from nsys2prv.exports.paths import check_kept
 from nsys2prv.vocabulary import __version__
-from nsys2prv.vocabulary.printable import ACTING, printable, safe_json
+from nsys2prv.vocabulary.printable import safe_json, spreadsheet_cells
 
 GENERATOR = b'<meta name="generator" content="nsys2prv '
 """Marks a page of this program, in its first lines."""
@@ -31,8 +31,6 @@ _STARTS = {
 _NO_PERMISSION = "there is no permission to write in {}"
 _DLB_VERSION = "3.6.0"
 """Version of the format of TALP."""
-_FORMULA = r"^([=+\-@＝＋－＠])"
-"""What makes a spreadsheet run a cell."""
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -48,18 +46,6 @@ def csv_files(folder: Path, tables: Mapping[str, pl.DataFrame]) -> dict[Path, st
         for path in [folder / f"{name}.csv"]
         if table.height or _starts(path, _table(table.columns))
     }
-
-
-def spreadsheet_cells(texts: pl.Series) -> pl.Series:
-    r"""Texts as cells of a CSV file: what a spreadsheet would take for a formula gets an apostrophe in front.
-
-    >>> spreadsheet_cells(pl.Series(["gemm", "=cmd()", "a\x1b"])).to_list()
-    ['gemm', "'=cmd()", 'a\\x1b']
-    """
-    if texts.str.contains(f"[{ACTING}]").any():
-        texts = pl.Series(texts.name, [None if text is None else printable(text) for text in texts], dtype=pl.String)
-    cells: pl.Series = texts.str.replace(_FORMULA, "'${1}")
-    return cells
 
 
 def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict[str, Any]:

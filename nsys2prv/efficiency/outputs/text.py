@@ -14,7 +14,7 @@ from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HAS_GPUS, HOS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames, OnConsole, Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.name_rules import unit_of_metric
+from nsys2prv.vocabulary.name_rules import metric_value
 from nsys2prv.vocabulary.terminal import FAINT, FAIR, GOOD, POOR, STRONG, Line, grid, is_too_wide, styled_lines, wrapped
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
@@ -294,20 +294,6 @@ def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:
     more = f" ({means.height - most} more metrics)" if means.height > most else ""
     columns = ["metric", "mean", "smallest", "largest", "samples", "GPUs"]
     return ["", f"{title}{more}", *grid(columns, cells, frozenset({0}), width)]
-
-
-def metric_value(metric: str, value: float) -> str:
-    """A value of a sampled metric with its unit.
-
-    >>> metric_value("SM Active", 12.34), metric_value("GPC Clock Frequency [MHz]", 1395.019), metric_value("Warps", 3.0)
-    ('12.3 %', '1,395 MHz', '3')
-    """
-    unit = unit_of_metric(metric)
-    if unit == "%":
-        return f"{value:.1f} %"
-    if unit == "Hz":
-        return f"{value / 1e6:,.0f} MHz"
-    return f"{value:{',.0f' if abs(value) >= 100 or value == int(value) else '.3g'}} {unit}".rstrip()
 
 
 def undecided(waits: pl.DataFrame) -> list[str]:

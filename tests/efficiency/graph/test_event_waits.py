@@ -176,10 +176,7 @@ def test_streams_of_several_devices_are_those_that_the_process_counts(tmp_path: 
             times = at + 510 + other, at + 520
             report.kernel("l", *times, device=other, context=other + 1, stream=13, launch=(at + 40 + other, at + 42))
     on_streams, _ = followed(tmp_path, report)
-    assert on_streams == {
-        (stream(13, 2), 500, stream(7, 2), 90, 490),
-        (stream(13, 5), 1501, stream(7, 5), 1090, 1490),
-    }
+    assert on_streams == {(stream(13, 2), 500, stream(7, 2), 90, 490), (stream(13, 5), 1501, stream(7, 5), 1090, 1490)}
 
 
 def random_program(seed: int, steps: int) -> tuple[Program, Edges]:
@@ -429,7 +426,4 @@ def test_a_thread_that_was_asleep_itself_is_not_the_cause(tmp_path: Path, sleeps
         report.os_call("sem_wait", begin * US, (begin + 70) * US)
         report.os_call("sem_post", (begin + 50) * US, (begin + 52) * US, tid=1001)
     pairs = woken(tmp_path, report)
-    assert [pair for pair in pairs if pair[0] == FIRST] == [
-        (FIRST, 250, 320, SECOND, 300),
-        (FIRST, 450, 520, SECOND, 500),
-    ]
+    assert [pair for pair in pairs if pair[0] == FIRST] == [(FIRST, 250, 320, SECOND, 300), (FIRST, 450, 520, SECOND, 500)]

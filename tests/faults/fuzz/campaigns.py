@@ -36,10 +36,7 @@ CAMPAIGNS: Mapping[str, tuple[str, Callable[[random.Random, Path], Attempt]]] = 
         "exports of all forms, JSON and rules of kernel families with turned bits, zeros, cuts, repeated and foreign parts",
         damaged_bytes,
     ),
-    "column-values": (
-        "values of other types, extremes and texts that are none in columns of all tables",
-        column_values,
-    ),
+    "column-values": ("values of other types, extremes and texts that are none in columns of all tables", column_values),
     "sqlite-objects": (
         "views, virtual tables, triggers, generated columns, other schemas, thousands of tables in SQLite exports",
         sqlite_objects,
@@ -49,13 +46,7 @@ CAMPAIGNS: Mapping[str, tuple[str, Callable[[random.Random, Path], Attempt]]] = 
     "trace-mutations": ("`.prv`, `.pcf`, `.row`, `OUT.json` with a change by their grammar", trace_mutations),
     "results-json": ("JSON of `efficiency` with other values anywhere, as `compare` reads it", results_json),
     "options": ("all options, with numbers, times, ranks, patterns, texts and paths that try something", hostile_options),
-    "resources": (
-        "limits of file size, descriptors, memory and time; closed and full streams; homes, locales",
-        resources,
-    ),
-    "signals": (
-        "a signal, or kill -9, to the process, to a worker or to all, at any moment, over a former output",
-        signals,
-    ),
+    "resources": ("limits of file size, descriptors, memory and time; closed and full streams; homes, locales", resources),
+    "signals": ("a signal, or kill -9, to the process, to a worker or to all, at any moment, over a former output", signals),
 }
 """What is tried, and the function that makes an input of it, by name."""

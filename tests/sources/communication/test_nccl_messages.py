@@ -85,10 +85,7 @@ def test_calls_without_a_payload_are_counted(tmp_path: Path) -> None:
     nccl.call("ncclRecv", 300, 310, COMMUNICATOR, 8, 1)
     summary = translate_unaligned(tmp_path, report)
     assert of_nccl(summary) == []
-    assert unmatched_messages(summary) == (
-        {matching.NO_COMMUNICATOR: 1},
-        {matching.NO_COMMUNICATOR: 1, matching.NO_PARTNER: 1},
-    )
+    assert unmatched_messages(summary) == ({matching.NO_COMMUNICATOR: 1}, {matching.NO_COMMUNICATOR: 1, matching.NO_PARTNER: 1})
 
 
 def test_groups_that_reach_over_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,10 +130,7 @@ def test_both_ends_have_the_same_size(tmp_path: Path) -> None:
     receiver.mark("Irecv", 90, note(0))
     receiver.mark("RecvTest", 130, note(0, size=SIZE - 1))
 
-    assert paired(tmp_path, sender, receiver) == (
-        [],
-        ({matching.OTHER_SEQUENCE: 1}, {matching.OTHER_SEQUENCE: 1}),
-    )
+    assert paired(tmp_path, sender, receiver) == ([], ({matching.OTHER_SEQUENCE: 1}, {matching.OTHER_SEQUENCE: 1}))
 
 
 @pytest.mark.parametrize(
