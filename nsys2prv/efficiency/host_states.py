@@ -85,7 +85,8 @@ def creates_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
 def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame:
     """Those calls of CUDA in which contexts are created.
 
-    As many of a process as it uses devices, and those that began meanwhile: others wait until the context is there.
+    As many of a process as it uses devices, and those that began meanwhile: others wait until the context is there. So are long
+    calls that free memory before any is allocated: further copies of the CUDA runtime in the process start with them.
 
     Parameters
     ----------
@@ -99,12 +100,14 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     length, is_early = pl.col("end") - pl.col("start"), pl.col("start") < pl.col("until")
     of_devices = calls.join(devices, on="task", how="inner")
     usual = length.filter(~is_early).mean().over("task", "value")
-    early = of_devices.with_columns(usual=usual).filter(is_early).sort("start")
     name = pl.col("value").replace_strict(names, default="", return_dtype=pl.String)
+    allocated = pl.col("start").filter(name.str.contains("(?i)alloc")).min().over("task")
+    early = of_devices.with_columns(usual=usual, allocated=allocated).filter(is_early).sort("start")
     needs_context = name.str.contains(f"{_LIGHT}|{_HEAVY}") & (name != "cudaSetDevice")
     is_first = pl.col("start") == pl.col("start").filter(needs_context).min().over("task")
     is_longer = name.str.contains(_CREATING) | (length >= LONGER * pl.col("usual")).fill_null(value=True)
     is_long = (length >= LONG_CREATION) & is_longer
     long = early.filter(is_long & (name.str.contains(_LIGHT) | (needs_context & is_first)))
     is_counted = pl.int_range(pl.len()).over("task") < pl.col("devices")
-    return long.filter(pl.col("start") < pl.col("end").filter(is_counted).max().over("task"))
+    frees_nothing = (name == "cudaFree") & (pl.col("start") < pl.col("allocated")).fill_null(value=True)
+    return long.filter((pl.col("start") < pl.col("end").filter(is_counted).max().over("task")) | frees_nothing)

@@ -114,6 +114,20 @@ def unit_of_metric(name: str) -> str:
     return "%" if re.search(PERCENTAGE, name) else "Hz" if _CLOCK.search(name) else ""
 
 
+def metric_value(metric: str, value: float) -> str:
+    """A value of a sampled metric with its unit.
+
+    >>> metric_value("SM Active", 12.34), metric_value("GPC Clock Frequency [MHz]", 1395.019), metric_value("Warps", 3.0)
+    ('12.3 %', '1,395 MHz', '3')
+    """
+    unit = unit_of_metric(metric)
+    if unit == "%":
+        return f"{value:.1f} %"
+    if unit == "Hz":
+        return f"{value / 1e6:,.0f} MHz"
+    return f"{value:{',.0f' if abs(value) >= 100 or value == int(value) else '.3g'}} {unit}".rstrip()
+
+
 FAMILY = "family"
 """What a rule says that names a family; all other words are details."""
 COLUMNS = ("what", "value", "pattern")
@@ -301,15 +315,11 @@ def _rule(cells: list[str], *, check: bool) -> Rule:
     return rule
 
 
-def metric_value(metric: str, value: float) -> str:
-    """A value of a sampled metric with its unit.
+def kind_of(family: pl.Expr) -> pl.Expr:
+    """Families without details: the longest kind of kernel that each begins with, else the family itself.
 
-    >>> metric_value("SM Active", 12.34), metric_value("GPC Clock Frequency [MHz]", 1395.019), metric_value("Warps", 3.0)
-    ('12.3 %', '1,395 MHz', '3')
+    >>> pl.select(kind_of(pl.Series(["GEMM bf16 nt 128x128x64", "mine::step"]))).to_series().to_list()
+    ['GEMM', 'mine::step']
     """
-    unit = unit_of_metric(metric)
-    if unit == "%":
-        return f"{value:.1f} %"
-    if unit == "Hz":
-        return f"{value / 1e6:,.0f} MHz"
-    return f"{value:{',.0f' if abs(value) >= 100 or value == int(value) else '.3g'}} {unit}".rstrip()
+    kinds = sorted({rule.kind for rule in shipped_rules() if rule.what == FAMILY and rule.kind}, key=len, reverse=True)
+    return family.str.extract(f"^({'|'.join(map(pl.escape_regex, kinds))})(?: |$)").fill_null(family)

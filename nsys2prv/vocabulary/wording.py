@@ -36,6 +36,15 @@ def time(value: float) -> str:
     return _scaled(value, TIMES)
 
 
+def signed_time(nanoseconds: float) -> str:
+    """A difference, with its sign.
+
+    >>> signed_time(-2e6), signed_time(5)
+    ('−2.000 ms', '+5 ns')
+    """
+    return f"{'−' if nanoseconds < 0 else '+'}{time(abs(nanoseconds))}"
+
+
 def size(value: float) -> str:
     """A number of bytes, in the largest unit of which it is at least one."""
     return _scaled(value, SIZES)

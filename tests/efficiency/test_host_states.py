@@ -65,6 +65,8 @@ def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> 
         # Another thread waits for the same context; a third call begins when it is there.
         ([("cudaFree", 0, 200), ("cudaMalloc", 100, 210), ("cudaMalloc", 250, 350)], [0, 100]),
         ([("cudaGetDeviceCount", 0, 200)], []),
+        # A second copy of the runtime starts; then memory may be freed.
+        ([("cudaFree", 0, 200), ("cudaFree", 210, 400), ("cudaMalloc", 401, 402), ("cudaFree", 403, 450)], [0, 210]),
     ],
 )
 def test_which_calls_create_the_context(calls: list[tuple[str, int, int]], created: list[int]) -> None:

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.outputs.text import cell, wrapped_lines
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.markdown import as_code, markdown_table
 from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
-from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, time
+from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, signed_time, time
 
 _LONGEST_TEXT, _INDENT = 200, 4
 PLURALS = {GPU: "GPUs", PROCESS: "processes"}
@@ -118,15 +118,6 @@ def _wall_time(wall: pl.DataFrame) -> list[list[str]]:
         shares = [f"{time(value)} {percent(share):>7}" for value, share in rows.select("value_ns", "share").iter_rows()]
         cells.append([str(cause), *shares, *map(signed_time, rows["difference_ns"][1:])])
     return cells
-
-
-def signed_time(nanoseconds: float) -> str:
-    """A difference, with its sign.
-
-    >>> signed_time(-2e6), signed_time(5)
-    ('−2.000 ms', '+5 ns')
-    """
-    return f"{'−' if nanoseconds < 0 else '+'}{time(abs(nanoseconds))}"
 
 
 def size_cells(runs: pl.DataFrame) -> list[list[str]]:

@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.outputs.page import plot as plots
 from nsys2prv.efficiency.outputs.page.plot import LINES, BarRow, Figure, Kinds, Piece, Plot, PlotAxis
 from nsys2prv.efficiency.result_tables import Frames
-from nsys2prv.vocabulary.name_rules import FAMILY, shipped_rules, unit_of_metric
+from nsys2prv.vocabulary.name_rules import kind_of, unit_of_metric
 from nsys2prv.vocabulary.wording import SIZES, known_to, percent, rate, short, size, time, unit
 
 _BAR, _SECOND_BAR = LINES[:2]
@@ -90,16 +90,6 @@ def families(frames: Frames) -> Figure | None:
         is_single = len(below) == 1 and below[0].name == kind
         rows.append(bar(kind, spent, int(of_kind["count"].sum()), below[0].below if is_single else below))
     return Figure(rows=rows)
-
-
-def kind_of(family: pl.Expr) -> pl.Expr:
-    """Families without details: the longest kind of kernel that each begins with, else the family itself.
-
-    >>> pl.select(kind_of(pl.Series(["GEMM bf16 nt 128x128x64", "mine::step"]))).to_series().to_list()
-    ['GEMM', 'mine::step']
-    """
-    kinds = sorted({rule.kind for rule in shipped_rules() if rule.what == FAMILY and rule.kind}, key=len, reverse=True)
-    return family.str.extract(f"^({'|'.join(map(pl.escape_regex, kinds))})(?: |$)").fill_null(family)
 
 
 def unit_activity(frames: Frames) -> list[tuple[str, list[BarRow]]]:

@@ -16,7 +16,7 @@ from nsys2prv.efficiency.outputs import comparison_text as texts
 from nsys2prv.efficiency.outputs.page import plot as plots
 from nsys2prv.efficiency.outputs.page.template import notebook_html, pack, rendered_page
 from nsys2prv.efficiency.result_tables import Frames
-from nsys2prv.vocabulary.wording import percent, time
+from nsys2prv.vocabulary.wording import percent, signed_time, time
 
 _CELLS, _MOST_ROWS = 20_000, 10
 """Cells of one table, and rows of one drawing of changes."""
@@ -102,7 +102,7 @@ def _diverging(rows: pl.DataFrame, name: str) -> list[plots.BarRow]:
         before, after = time(row["value_ns"] - difference), time(row["value_ns"])
         bar = plots.Piece(half, _LESS if difference < 0 else _MORE, f"{row[name]}: {before} before, {after} after")
         space = plots.Piece(0.5 - half if difference < 0 else 0.5, "transparent", "")
-        bars.append(plots.BarRow(row[name], (space, bar), texts.signed_time(difference), f"{before} to {after}"))
+        bars.append(plots.BarRow(row[name], (space, bar), signed_time(difference), f"{before} to {after}"))
     return bars
 
 
