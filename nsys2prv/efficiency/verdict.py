@@ -245,11 +245,12 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
         efficiencies = (Tile(name, title, run[name], level(run[name]), note) for name, title, note in of_hosts)
         return (*efficiencies, _largest_call(tables["mpi_calls"]))
     elapsed, balance = run["elapsed_ns"] * run["devices"], run["load_balance"] if run["devices"] > 1 else None
-    busy = _sum(devices["active_ns"]) / elapsed if elapsed and not _is_lost(tables) else None
+    is_lost, running = _is_lost(tables), "kernels, NCCL or copies run, mean over GPUs"
+    busy = _sum(devices["active_ns"]) / elapsed if elapsed and not is_lost else None
     without = "one GPU" if run["devices"] == 1 else "no useful kernel ran"
     of_balance = without if balance is None else "mean over largest useful time of a GPU"
     tiles = (
-        Tile("gpu_busy", "GPU busy", busy, level(busy), "kernels, NCCL or copies run, mean over GPUs"),
+        Tile("gpu_busy", "GPU busy", busy, level(busy), parts.LOST if is_lost else running),
         _exposed(tables),
         Tile("load_balance", "Load balance", balance, level(balance), of_balance),
         _sampled(tables["sampled_bins"]),
