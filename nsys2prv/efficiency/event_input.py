@@ -27,6 +27,7 @@ from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.communication.message_ends import MPI
+from nsys2prv.sources.cuda.api_calls import failed_calls
 from nsys2prv.sources.registry import SOURCES, TYPES
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.messages import Launches
@@ -36,6 +37,8 @@ from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.event_types import LANES_OF_A_MEMBER
 
+_MOST_FAILED = 3
+"""Calls that failed, and are named."""
 _LAUNCHES = "launches"
 _BYTES_OF_INTERVAL, _BYTES_OF_SAMPLE = 380, 40
 """What measuring takes at most for each interval and each sample, with its columns."""
@@ -141,6 +144,8 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
     identities = [opened.identity for opened in plan.reports]
     starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
     messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
+    failed = pl.concat(failed_calls(opened.report) for opened in plan.reports)
+    causes = ", ".join(f"{count:,} of {label} ({error})" for label, count, error in failed.head(_MOST_FAILED).iter_rows())
     return RunEvents(
         inputs=tuple(str(argument) for argument in arguments),
         title=first.name if count == 1 else f"{first.parent.name or first.name} ({count} reports)",
@@ -168,7 +173,11 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
             for index, identity in enumerate(identities)
             if identity.stopped_ns is not None
         ),
-        warnings=session.warnings,
+        failed_calls=dict(failed.group_by("label").agg(pl.col("count").sum()).iter_rows()),
+        warnings=[
+            *session.warnings,
+            *([f"calls of CUDA failed, and did not do what they are for: {causes}"] if causes else []),
+        ],
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )
 

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.findings.rule import NO_DEVICES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HOST_TREE, at_length
 from nsys2prv.errors import GateFailed, GateNotDecidable, Nsys2prvError, UsageError
 from nsys2prv.vocabulary.limits import LONGEST_NS
-from nsys2prv.vocabulary.wording import did_you_mean, quantity, short
+from nsys2prv.vocabulary.wording import did_you_mean, short, worded
 
 _UNITS = {column.name: column.unit for column in RUNS.columns if column.dtype is not pl.String}
 """Metrics that conditions can be on, with their units."""
@@ -115,17 +115,6 @@ def _why_missing(metric: str, run: Run) -> str:
     elif metric in _OF_GPUS and not row["devices"]:
         why = NO_DEVICES
     return f"{row['run']} has no {metric}" + (f" ({why})" if why else "")
-
-
-def worded(value: float | None, unit: str) -> str:
-    """A number of a run for people.
-
-    >>> worded(0.5, "0 to 1"), worded(2e6, "ns"), worded(1.25, ""), worded(None, "ns")
-    ('50.0 %', '2.000 ms', '1.25', 'not known')
-    """
-    if value is None or math.isinf(value):
-        return "not known"
-    return quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()
 
 
 def gate_order(gate: pl.DataFrame) -> list[dict[str, Any]]:

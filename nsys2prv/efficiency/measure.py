@@ -196,6 +196,7 @@ def _warnings(events: RunEvents) -> list[str]:
         calls = pl.Series(list(events.names(event_types.CUDA_CALL).values()), dtype=pl.String)
         why = "CUDA calls were recorded: they launch nothing" if len(calls) else "no CUDA call was; --trace=cuda records them"
         why = "calls launch work: nsys lost it" if LAUNCH in call_categories(calls) else why
+        why = "calls of CUDA failed" if events.failed_calls else why
         warnings.append(f"{NO_DEVICES}: {absent} ({why})")
     if events.rows.sampled_only:
         names = ", ".join(device.name for device in events.rows.sampled_only)

@@ -342,6 +342,8 @@ class RunEvents:
         Versions of nsys that recorded it, models of the GPUs of its hosts, and how large these are; empty: not known.
     stops
         When recordings stopped, ns from the start of the trace: where ranges that nobody ended do so.
+    failed_calls
+        Calls of CUDA that failed, by name, as far as `failed_calls` looks for them.
     warnings, left_out
         What is odd; reports that could not be read.
     """
@@ -364,6 +366,7 @@ class RunEvents:
     gpus: tuple[str, ...] = ()
     gpu_sizes: frozenset[GpuSize] = frozenset()
     stops: frozenset[int] = frozenset()
+    failed_calls: Mapping[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 

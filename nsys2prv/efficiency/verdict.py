@@ -14,8 +14,8 @@ from nsys2prv.efficiency.clock_accuracy import LEAST_UNCERTAINTY
 from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY, NcclPolicy
 from nsys2prv.efficiency.findings.engine import BY_REPLAY
 from nsys2prv.efficiency.meters import absent_tables as parts
-from nsys2prv.efficiency.window import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary.call_names import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.vocabulary.name_rules import unit_of_metric
 from nsys2prv.vocabulary.wording import percent, time
 

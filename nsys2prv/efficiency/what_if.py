@@ -95,7 +95,6 @@ STANDARD = (
 """Options of the scenarios of a run for which no change is requested."""
 
 NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
-PAGES_ALONE = "pages of unified memory move within the time of kernels and hosts that wait: no change is about them alone"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (
@@ -198,7 +197,9 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
             tables = {**of_parts, **_path_tables(built, replayed)}
         else:
             tables = {SCENARIOS: _scenarios(UncertainRun(built), window.iterations, interval)}
-    frames, pages = frames_by_name(tables, TABLES), [PAGES_ALONE] if built.context.moves_pages.any() else []
+    frames, notes = frames_by_name(tables, TABLES), [changes.PAGES_ALONE] if built.context.moves_pages.any() else []
+    if (options.no_late_ranks or not options.changes) and changes.waits_for_messages(built):
+        notes.append("without late ranks, waits in sends and receives of NCCL stay: who receives waits for what is sent")
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -207,7 +208,7 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         "title": events.title,
         "changes": options.changes,
         "iterations": window.iterations.how,
-        "warnings": [*events.warnings, *window.warnings, *built.warnings, *pages],
+        "warnings": [*events.warnings, *window.warnings, *built.warnings, *notes],
     }
     return WhatIfResult(head, {table.name: at_moments(table, frames[table.name], events.offset) for table in TABLES})
 

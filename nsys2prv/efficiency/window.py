@@ -14,6 +14,7 @@ from nsys2prv.efficiency.efficiency_options import CHOSEN
 from nsys2prv.efficiency.intervals import Floats, Numbers
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.call_names import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.vocabulary.wording import time
 
 WARM_UP, SLOW = "warm-up", "slow"
@@ -26,8 +27,6 @@ _MOST_WARM_UP = 0.25
 """Share of the iterations that can be warm-up."""
 _WORTH_A_WARNING = 0.01
 """Least share of the recording that is not of the program and is worth a warning."""
-START_UP_CALLS, SHUT_DOWN_CALLS = r"^MPI_Init(_thread)?$", r"^MPI_Finalize$"
-"""Names of the calls that start MPI, and of that which ends it. They are no communication of the program."""
 
 Span = tuple[int, int]
 """Begin and end, ns from the start of the trace."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nsys2prv.vocabulary import mpi_calls, nccl_names
+from nsys2prv.vocabulary import call_names, nccl_names
 
 END_LABEL = "End"
 """Label of value 0 of every interval type."""
@@ -146,7 +146,7 @@ _MEMORY_KIND_VALUES = ValueSet("memory kinds", numbered(MEMORY_KINDS), first=20)
 SOURCE_MEMORY = EventType(63000500, "Memcopy source memory", Role.ATTRIBUTE, _MEMORY_KIND_VALUES)
 DESTINATION_MEMORY = EventType(63000501, "Memcopy destination memory", Role.ATTRIBUTE, _MEMORY_KIND_VALUES)
 
-_MPI_VALUES = ValueSet("mpi", mpi_calls.NUMBERS, first=len(mpi_calls.NUMBERS) + 1)
+_MPI_VALUES = ValueSet("mpi", call_names.NUMBERS, first=len(call_names.NUMBERS) + 1)
 MPI_POINT_TO_POINT = EventType(50000001, "MPI Point-to-point", Role.INTERVAL, _MPI_VALUES, gradient=1)
 MPI_COLLECTIVE = EventType(50000002, "MPI Collective Comm", Role.INTERVAL, _MPI_VALUES, gradient=1)
 MPI_OTHER = EventType(50000003, "MPI Other", Role.INTERVAL, _MPI_VALUES, gradient=1)
@@ -159,7 +159,7 @@ MPI_TYPES = {
     "one_sided": MPI_ONE_SIDED,
     "io": MPI_IO,
 }
-"""Event type of each kind of MPI call (`mpi_calls`)."""
+"""Event type of each kind of MPI call (`call_names`)."""
 MPI_SEND_SIZE = EventType(50100001, "Send Size in MPI Global OP", Role.ATTRIBUTE, gradient=1, unit="bytes")
 MPI_RECV_SIZE = EventType(50100002, "Recv Size in MPI Global OP", Role.ATTRIBUTE, gradient=1, unit="bytes")
 MPI_ROOT = EventType(50100003, "Root in MPI Global OP", Role.ATTRIBUTE, gradient=1, unit="rank + 1")

@@ -128,6 +128,12 @@ def metric_value(metric: str, value: float) -> str:
     return f"{value:{',.0f' if abs(value) >= 100 or value == int(value) else '.3g'}} {unit}".rstrip()
 
 
+def metric_unit(metric: str) -> tuple[float, str]:
+    """The unit in which people read a sampled metric: what values are divided by, and its name. Clocks are in GHz."""
+    unit = unit_of_metric(metric)
+    return {"Hz": (1e9, "GHz"), "MHz": (1e3, "GHz")}.get(unit, (1.0, unit))
+
+
 FAMILY = "family"
 """What a rule says that names a family; all other words are details."""
 COLUMNS = ("what", "value", "pattern")

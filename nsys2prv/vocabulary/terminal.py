@@ -63,6 +63,11 @@ def wrapped(line: Line, width: int | None) -> list[Line]:
     return [[*pieces[:-1], (first, style)], *([(text, style)] for text in lines[1:])]
 
 
+def wrapped_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
+    """Lines that fit into a terminal of this width; None: as they are."""
+    return [part for line in lines for part in wrapped(line, width)]
+
+
 def styled_lines(lines: Iterable[Line], *, colors: bool) -> str:
     r"""Lines of a screen, whatever is in their texts.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -186,3 +187,14 @@ def nearest(word: str, names: Iterable[str], most: int = 3) -> list[str]:
     near.sort(key=lambda text: abs(len(text) - len(folded)))
     alike = get_close_matches(folded, list(texts)[:_COMPARED], most)
     return [texts[text] for text in dict.fromkeys([*near, *alike])][:most]
+
+
+def worded(value: float | None, unit: str) -> str:
+    """A number of a run for people.
+
+    >>> worded(0.5, "0 to 1"), worded(2e6, "ns"), worded(1.25, ""), worded(None, "ns")
+    ('50.0 %', '2.000 ms', '1.25', 'not known')
+    """
+    if value is None or math.isinf(value):
+        return "not known"
+    return quantity(value, unit) or f"{value:,.6g} {unit}".rstrip()

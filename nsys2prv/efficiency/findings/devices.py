@@ -10,6 +10,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
+from nsys2prv.efficiency.graph.bounds import moves_of_pages
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -17,7 +18,7 @@ from nsys2prv.efficiency.intervals import time_where
 from nsys2prv.efficiency.measured_run import KERNEL
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.run_events import LAUNCH_SIZES
+from nsys2prv.efficiency.run_events import LAUNCH_SIZES, PAGE_FAULTS
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
@@ -348,7 +349,7 @@ class _KernelRule(FindingRule, texts="kernel-rule"):
     """Whether the text says with how many blocks and threads the kernel is launched that loses most."""
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        events, sums = losses.of_devices(self.events(evidence)), pl.col("cost", "length").sum()
+        events, sums = losses.of_devices(self.events(evidence)).filter(pl.col("cost") > 0), pl.col("cost", "length").sum()
         by_size = events.with_columns(length=_LENGTH).group_by(*_KERNEL, "blocks", "threads").agg(sums)
         by_kernel = by_size.group_by(_KERNEL).agg(sums)
         first = by_kernel.sort("cost", *_KERNEL, descending=[True, False, False]).row(0, named=True)
@@ -414,6 +415,10 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
         is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
         return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH))
 
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """One kernel for a chain may move less than the longest one of it does, and be shorter."""
+        return replace(super().describe(losses, evidence), is_bound=False)
+
 
 # -- kernels that use a part of the GPU -------------------------------------------------------------
 
@@ -421,6 +426,7 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
 class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
+    moving = Threshold("part of a kernel in which pages move, from which on it waits for them", 0.05, "faults take longer")
     least = Threshold.least_share(0.05, "less is not worth another kernel")
     names_sizes = True
 
@@ -435,8 +441,14 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         part = part * pl.when(_THREADS < _WARP).then(held).otherwise(1.0)
         # Several such kernels at once may well use all of the GPU.
         is_single = run.on_devices.counts[KERNEL] == 1
-        alone = pl.Series(time_where(run.on_devices, is_single, kernels.select("device", "start", "end")))
-        return kernels.with_columns(cost=(alone * (1 - part)).round().cast(pl.Int64))
+        device, start, end = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
+        alone = time_where(run.on_devices, is_single, (device, start, end))
+        # More blocks wait for pages that move as long. Without faults it is not known how long that is.
+        if (moves := moves_of_pages(run)) is not None:
+            waits = moves.inside(device, start, end, alone > 0)
+            is_open = run.frame(PAGE_FAULTS).is_empty() & (waits > self.moving.value * alone)
+            alone = np.where(is_open, 0, np.maximum(alone - waits, 0))
+        return kernels.with_columns(cost=(pl.Series(alone) * (1 - part)).round().cast(pl.Int64))
 
 
 class TailWaves(_KernelRule, kind="tail-waves", needs=(rule.GPU_SIZE, rule.EQUAL_GPUS)):

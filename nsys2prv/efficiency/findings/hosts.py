@@ -21,9 +21,10 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
-from nsys2prv.efficiency.window import SHUT_DOWN_CALLS, START_UP_CALLS, mpi_phases
+from nsys2prv.efficiency.window import mpi_phases
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.call_names import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.vocabulary.wording import percent, short, time
 
 _IN_MPI = pl.col("mpi_ns")

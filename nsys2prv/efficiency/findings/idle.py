@@ -373,7 +373,7 @@ class SmallGraphs(_ShortWork, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.
 
 
 class LaunchStalls(GapRule, kind="launch-stalls"):
-    launch_part = Threshold("least part of the gap in launch calls", 0.5, "else something else dominates")
+    launch_part = Threshold("least part of the gap in launch and other CUDA calls", 0.5, "else something else dominates")
     ahead = Threshold(
         "longest time from the start of the launch to the kernel, against the gap", 2, "else the work waited in a queue", ""
     )
@@ -386,9 +386,11 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
     gap_cause = GapCause(
         pl.col("before_kernel")
         & (pl.col("length") > LaunchBound.longest.value)
-        & (pl.col("launch_ns") >= launch_part.value * pl.col("length"))
+        & (pl.col("launch_ns") > 0)
+        # Other calls load code, too: cuLibraryLoadData, cuModuleLoad.
+        & (pl.col("launch_ns") + pl.col("other_cuda_ns") >= launch_part.value * pl.col("length"))
         & (pl.col("start") - pl.col("launched") <= ahead.value * pl.col("length")),
-        sums={"launching": pl.col("launch_ns")},
+        sums={"launching": pl.col("launch_ns"), "loading": pl.col("other_cuda_ns")},
     )
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
@@ -397,7 +399,8 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
         different = following.join(gaps, on=["device", "end"], how="semi").unique(["device", "number", "value"]).height
         is_first = different >= self.first_launches.value * losses.total("count")
         first = ": each is launched for the first time, and its code is loaded, or compiled, then" if is_first else ""
-        return {"different": different, "first": first}
+        kernels = f"{different:,} different kernels" if different > 1 else "one kernel"
+        return {"different": different, "kernels": kernels, "first": first}
 
 
 class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CALLS,)):

@@ -20,14 +20,15 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.changes import Spans
-from nsys2prv.efficiency.graph.host_waits import TIMERS, waits_in_os
+from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
 from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers
-from nsys2prv.efficiency.measured_run import NO_CALL
+from nsys2prv.efficiency.measured_run import NO_CALL, MeasuredRun
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, PAGE_FAULTS
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary.call_names import TIMERS
 
 CLOCKS = "times of different clocks can be wrong against each other"
 NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is not known"
@@ -122,7 +123,7 @@ class UncertainRun:
     """What is not known of the times of a run, for all its replays; `built` is its graph."""
 
     def __init__(self, built: BuiltGraph) -> None:
-        self.built, self._waits, self._moves = built, open_waits(built), _moves_of_pages(built)
+        self.built, self._waits, self._moves = built, open_waits(built), moves_of_pages(built.context)
         margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
         self._reasons = [CLOCKS] if margin or len(built.backward) else []
         if len(built.open_ends):
@@ -168,9 +169,9 @@ class UncertainRun:
         return ReplayBounds(replayed, least, most, self._reasons)
 
 
-def _moves_of_pages(built: BuiltGraph) -> Spans | None:
+def moves_of_pages(run: MeasuredRun) -> Spans | None:
     """Times of devices in which pages of unified memory move, or their faults are handled; None: there are none."""
-    run, edges = built.context, pl.col("row", "start", "end")
+    edges = pl.col("row", "start", "end")
     moves = pl.concat([run.operations.filter(pl.Series(run.moves_pages)).select(edges), run.frame(PAGE_FAULTS).select(edges)])
     located = run.events.rows.located(moves).filter(pl.col("device") >= 0)
     return Spans(located.select("end", group="device", begin="start")) if located.height else None

@@ -24,6 +24,7 @@ from nsys2prv.vocabulary.wording import did_you_mean
 _WORK = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE)
 _CALLS = (EdgeKind.HOST, EdgeKind.BLOCKED_CALL)
 _FOR_DEVICES = (EdgeKind.SYNCHRONIZATION, EdgeKind.STAGING)
+PAGES_ALONE = "pages of unified memory move within the time of kernels and hosts that wait: no change is about them alone"
 TRANSFERS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 """Kinds of edges that take the time of a network."""
 _ON_THREADS = (*_CALLS, *_FOR_DEVICES, *TRANSFERS, EdgeKind.WAKE_UP)
@@ -117,6 +118,8 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
         # Upper and lower case are the same.
         of_pattern = [fits(pl.col(column).str.to_lowercase(), scaling.pattern.lower()) for column in ("kernel", "family")]
         scaled = names.filter(pl.any_horizontal(of_pattern))["label"].to_numpy()
+        if not len(scaled) and "unified" in scaling.pattern.lower():
+            raise UsageError(f"--scale {scaling.pattern}: {PAGES_ALONE}")
         if not len(scaled):
             possible = [name for column in ("family", "kernel") for name in names[column].drop_nulls().unique().sort()]
             near = did_you_mean(scaling.pattern, possible, "efficiency REPORT... --csv DIR")
@@ -299,10 +302,20 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     hubs = np.unique(arrival.target)
     moment, hub = np.append(arrival.source, hubs), np.append(arrival.target, hubs)
     # Who receives waits for what is sent, which is no matter of being late.
-    receives = built.labels.by_name(is_point_to_point(pl.col("name")))[graph.label[moment]]
-    waits = np.isin(moment, graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
+    waits = np.isin(moment, graph.of_kind(EdgeKind.TRANSFER).source) & ~_receives(built, moment)
     members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[graph.row[moment]]}
     return pl.DataFrame(members).filter(pl.Series(waits))
+
+
+def _receives(built: BuiltGraph, moment: Integers) -> Mask:
+    """Whether moments are of sends and receives of NCCL."""
+    of_label: Mask = built.labels.by_name(is_point_to_point(pl.col("name")))
+    return of_label[built.graph.label[moment]]
+
+
+def waits_for_messages(built: BuiltGraph) -> bool:
+    """Whether ranks wait for each other in sends and receives of NCCL."""
+    return bool(_receives(built, built.graph.of_kind(EdgeKind.ARRIVAL).source).any())
 
 
 def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> None:

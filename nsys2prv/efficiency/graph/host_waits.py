@@ -17,6 +17,7 @@ from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES
 from nsys2prv.sources.cuda.synchronization import SYNC_STREAM
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.call_names import ASLEEP, FROM_ROOT, TO_ALL, TO_ROOT, WAITING_CALLS, WAITING_COLLECTIVES, WAKE_UPS
 from nsys2prv.vocabulary.name_rules import first_match
 
 _LONG_SEND = 50_000
@@ -32,22 +33,6 @@ LONGEST_WAKE_UP = 50_000
 _LONG_CALL, _LONGEST_TURN = 1_000_000, 100_000
 """ns that calls of two threads take at least of which one lets the other one into the driver, and from the end of one to that
 of the other at most. Ends of calls as long as that are hardly so near by chance."""
-_WAKE_UPS = (
-    (r"^pthread_cond_(timed|clock)?wait$", r"^pthread_cond_(signal|broadcast)$"),
-    (r"^sem_(timed|clock)?wait$", r"^sem_post$"),
-    # A wait for a condition starts by unlocking the mutex.
-    (r"^pthread_(mutex_(timed|clock)?|spin_)lock$", r"^pthread_((mutex|spin)_unlock|cond_(timed|clock)?wait)$"),
-    (r"^pthread_rwlock_(timed|clock)?(rd|wr)lock$", r"^pthread_rwlock_unlock$"),
-    (r"^pthread_(timed|clock)?join(_np)?$", r"^pthread_exit$"),
-    (r"^pthread_barrier_wait$", r"^pthread_barrier_wait$"),
-)
-"""Names of calls in which a thread waits, and of those that end such a wait."""
-TIMERS = r"^((clock_)?nanosleep|u?sleep)$"
-"""Calls in which a thread sleeps for a time that it knows."""
-_ASLEEP = rf"{TIMERS}|^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
-"""Calls in which a thread waits for what is not recorded."""
-WAITING_CALLS = "|".join([_ASLEEP, *(wait for wait, _ in _WAKE_UPS)])
-"""Names of calls of the OS in which a thread waits: for what, is known at best from who woke it."""
 _MOSTLY = 0.5
 """Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and part of a call that copies in
 which the copy runs, at least, where the call hands over its data."""
@@ -56,14 +41,6 @@ _FIRST_CALLS = 64
 """Calls of each task on a communicator that decide where its numbers begin."""
 _MOST_MISSING = 8
 """Calls that may be missing at the beginning of a task."""
-
-_TO_ALL, _FROM_ROOT, _TO_ROOT = range(1, 4)
-WAITING_COLLECTIVES = (
-    (r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?)(_c)?$", _TO_ALL),
-    (r"^MPI_(Bcast|Scatterv?)(_c)?$", _FROM_ROOT),
-    (r"^MPI_(Reduce|Gatherv?)(_c)?$", _TO_ROOT),
-)
-"""Collectives of which all wait for all, all for the root, and the root for all."""
 
 _COLLECTIVE = ["communicator", "place"]
 COLLECTIVE_SCHEMA = {
@@ -213,7 +190,7 @@ def wait_for_members(parts: GraphParts) -> None:
     edges.add(EdgeKind.COLLECTIVE, hub, ended, transfer)
     # In a replay another member may be the last; a root that sends does not wait.
     names = named_values(parts.run, event_types.MPI_COLLECTIVE)
-    from_root = names.filter(first_match(pl.col("name"), WAITING_COLLECTIVES, 0) == _FROM_ROOT)["value"]
+    from_root = names.filter(first_match(pl.col("name"), WAITING_COLLECTIVES, 0) == FROM_ROOT)["value"]
     of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
     edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 
@@ -257,8 +234,8 @@ def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
         last=member.get(pl.col("start").arg_max()).over(_COLLECTIVE),
         root=member.filter(is_root.fill_null(False)).first().over(_COLLECTIVE),
     ).filter(pl.col("members") > 1, pl.col("kind").n_unique().over(_COLLECTIVE) == 1)  # fmt: skip
-    for_last = (waiting == _TO_ALL) | ((waiting == _TO_ROOT) & pl.col("is_root"))
-    awaited = pl.when(for_last).then("last").when(waiting == _FROM_ROOT).then("root").struct
+    for_last = (waiting == TO_ALL) | ((waiting == TO_ROOT) & pl.col("is_root"))
+    awaited = pl.when(for_last).then("last").when(waiting == FROM_ROOT).then("root").struct
     is_other = awaited.field("row") != pl.col("row")
     columns = {f"awaited_{name}": pl.when(is_other).then(awaited.field(name)) for name in ("row", "start")}
     return together.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
@@ -294,7 +271,7 @@ def wait_for_signals(parts: GraphParts) -> None:
 
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     """Waits of threads (`row`, `start`, `end`, ns), each with the call that ended it (`signal_row`, `signal_start`)."""
-    rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*_WAKE_UPS, strict=True))
+    rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*WAKE_UPS, strict=True))
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
     kinds = named_values(run, event_types.PTHREAD_CALL).select(pl.col("value").cast(pl.Int32), wait=wait, signal=signal)
     threads = run.calls.filter(pl.col("number") == event_types.PTHREAD_CALL).select("row", "start", "end", "value")
@@ -309,7 +286,7 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
         pl.col("signal_row") != pl.col("row"),
     )
     # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
-    names = named_values(run, event_types.OS_CALL).filter(pl.col("name").str.contains(_ASLEEP))
+    names = named_values(run, event_types.OS_CALL).filter(pl.col("name").str.contains(ASLEEP))
     in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(names["value"].to_list()))
     unexplained = waits.join(paired, on=["row", "start"], how="anti")
     sleeps = pl.concat(frame.select("row", "start", "end") for frame in (in_os, unexplained)).sort("start", "end")

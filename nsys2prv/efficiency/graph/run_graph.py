@@ -21,7 +21,7 @@ from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_
 from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.mpi_calls import MessagePart, message_parts
+from nsys2prv.vocabulary.call_names import WAITING_COLLECTIVES, MessagePart, message_parts
 from nsys2prv.vocabulary.name_rules import first_match
 
 LEAST_PAUSE = 100_000
@@ -193,7 +193,7 @@ def _open_calls(parts: GraphParts) -> Numbers:
         return np.zeros(0, dtype=np.int64)
     phases = labels.by_name(message_parts(pl.col("name")).cast(pl.Int64))
     # Other collectives than these do not wait.
-    is_collective = labels.by_name(first_match(pl.col("name"), host_waits.WAITING_COLLECTIVES, 0)) > 0
+    is_collective = labels.by_name(first_match(pl.col("name"), WAITING_COLLECTIVES, 0)) > 0
     for_several = is_collective | (phases & MessagePart.COMPLETES > 0)
     moves = phases & (MessagePart.SENDS | MessagePart.RECEIVES) > 0
     for_one = moves & (phases & (MessagePart.LATER | MessagePart.DEFINES) == 0)

@@ -13,12 +13,12 @@ import polars as pl
 
 from nsys2prv.efficiency.comparison_tables import GPU, NOT_DECIDABLE, PROCESS, RUNS
 from nsys2prv.efficiency.efficiency_options import ScalingKind
-from nsys2prv.efficiency.gate import gate_order, gate_sentence, worded
-from nsys2prv.efficiency.outputs.text import cell, wrapped_lines
+from nsys2prv.efficiency.gate import gate_order, gate_sentence
+from nsys2prv.efficiency.outputs.text import cell
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.vocabulary.markdown import as_code, markdown_table
-from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines
-from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, signed_time, time
+from nsys2prv.vocabulary.terminal import grid, is_too_wide, styled_lines, wrapped_lines
+from nsys2prv.vocabulary.wording import percent, ranked_warnings, short, signed_time, time, worded
 
 _LONGEST_TEXT, _INDENT = 200, 4
 PLURALS = {GPU: "GPUs", PROCESS: "processes"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -15,7 +15,19 @@ from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.name_rules import metric_value
-from nsys2prv.vocabulary.terminal import FAINT, FAIR, GOOD, POOR, STRONG, Line, grid, is_too_wide, styled_lines, wrapped
+from nsys2prv.vocabulary.terminal import (
+    FAINT,
+    FAIR,
+    GOOD,
+    POOR,
+    STRONG,
+    Line,
+    grid,
+    is_too_wide,
+    styled_lines,
+    wrapped,
+    wrapped_lines,
+)
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _LONGEST_PATH = 200
@@ -56,11 +68,6 @@ def efficiency_as_text(
         if table.name == "nccl_waits":
             lines += wrapped_lines([f"  {sentence}" for sentence in undecided(tables["nccl_waits"])], width)
     return styled_lines(lines, colors=colors)
-
-
-def wrapped_lines(lines: Iterable[Line], width: int | None) -> list[Line]:
-    """Lines that fit into a terminal of this width; None: as they are."""
-    return [part for line in lines for part in wrapped(line, width)]
 
 
 def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> list[Line]:

@@ -15,8 +15,8 @@ from nsys2prv.exports.columns import process_of
 from nsys2prv.sources.communication import nccl_messages, nccl_network
 from nsys2prv.sources.communication.communicators import communicator_handles
 from nsys2prv.sources.source import of_schema
-from nsys2prv.vocabulary import mpi_calls
-from nsys2prv.vocabulary.mpi_calls import MessagePart
+from nsys2prv.vocabulary import call_names
+from nsys2prv.vocabulary.call_names import MessagePart
 
 NAME = "messages"
 """Name for --skip."""
@@ -112,7 +112,7 @@ def read_message_ends(
 
 def _of_mpi(ranks: Mapping[int, int], report: Report, folder: Path) -> Iterator[pl.DataFrame]:
     names = report.strings.filter(pl.col("value").str.starts_with("MPI_"))
-    parts = names.select(textId="id", part=mpi_calls.message_parts(pl.col("value")))
+    parts = names.select(textId="id", part=call_names.message_parts(pl.col("value")))
     calls = ExternalSort(["start"], folder)
     for table in TABLES:
         for piece in report.pieces(partial(_calls, table, parts), PIECE_ROWS):

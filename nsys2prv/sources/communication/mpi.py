@@ -9,7 +9,7 @@ from nsys2prv.sources.communication import message_ends
 from nsys2prv.sources.communication.communicators import names_of_handles
 from nsys2prv.sources.nvtx.nvtx_ranges import ON_THREADS, PUSHPOP, is_mpi_call, ranges_in_domains
 from nsys2prv.sources.source import RowKind, Source, named
-from nsys2prv.vocabulary import event_types, mpi_calls
+from nsys2prv.vocabulary import call_names, event_types
 from nsys2prv.vocabulary.event_types import EventType
 
 _ANY_PARTNER = 0
@@ -28,8 +28,8 @@ def _calls(names: pl.Series) -> pl.DataFrame:
     label = pl.col("label")
     calls = pl.DataFrame({"label": names}).filter(label.str.starts_with("MPI_")).unique()
     return calls.with_columns(
-        type=mpi_calls.call_kind(label).replace_strict(event_types.MPI_TYPES, return_dtype=pl.Int64),
-        state=mpi_calls.call_state(label),
+        type=call_names.call_kind(label).replace_strict(event_types.MPI_TYPES, return_dtype=pl.Int64),
+        state=call_names.call_state(label),
     )
 
 
@@ -99,7 +99,7 @@ def _table_source(table: str) -> Source:
 
 
 def _as_nvtx(report: Report) -> pl.LazyFrame:
-    calls = _calls(pl.Series(list(mpi_calls.NUMBERS), dtype=pl.String))
+    calls = _calls(pl.Series(list(call_names.NUMBERS), dtype=pl.String))
     return (
         ranges_in_domains(report, AS_NVTX)
         .filter(is_mpi_call())

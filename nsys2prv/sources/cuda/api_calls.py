@@ -56,6 +56,30 @@ CALLS = Source(
 )
 
 
+_ERRORS = {
+    1: "cudaErrorInvalidValue", 2: "cudaErrorMemoryAllocation", 9: "cudaErrorInvalidConfiguration",
+    98: "cudaErrorInvalidDeviceFunction", 209: "cudaErrorNoKernelImageForDevice", 222: "cudaErrorUnsupportedPtxVersion",
+    700: "cudaErrorIllegalAddress", 701: "cudaErrorLaunchOutOfResources", 719: "cudaErrorLaunchFailure",
+}  # fmt: skip
+"""Errors after which kernels do not run, or end, by their numbers in the CUDA runtime."""
+_NO_ERROR = (0, 600)
+"""What a call returns that succeeds, and a query about work that is not done yet."""
+
+
+def failed_calls(report: Report) -> pl.DataFrame:
+    """Calls that failed, the most frequent first: columns `label`, `error` (its name, else its number), `count`. Only reports
+    without kernels are looked through: in others few calls fail, and many are there."""
+    if any(map(report.has_rows, ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"))):
+        return pl.DataFrame(schema={"label": pl.String, "count": pl.Int64, "error": pl.String})
+    calls = report.scan(CALLS.table, ["nameId"], ["returnValue", "eventClass"])
+    failed = calls.filter(IS_CALL, ~pl.col("returnValue").is_in(_NO_ERROR))
+    counts = failed.group_by("nameId", "returnValue").agg(count=pl.len().cast(pl.Int64)).collect()
+    number = pl.col("returnValue")
+    error = pl.coalesce(number.replace_strict(_ERRORS, default=None, return_dtype=pl.String), pl.format("error {}", number))
+    named_counts = counts.join(call_names(report), left_on="nameId", right_on="id", how="left")
+    return named_counts.select("label", "count", error=error).sort("count", "label", descending=[True, False])
+
+
 _OVERHEAD_VALUES = ValueSet("overhead")
 CUDA_OVERHEAD = EventType(63000600, "CUDA overhead", Role.INTERVAL, _OVERHEAD_VALUES)
 PROFILER_OVERHEAD = EventType(63000601, "Profiler overhead", Role.INTERVAL, _OVERHEAD_VALUES)

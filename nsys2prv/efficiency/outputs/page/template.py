@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import polars as pl
 from markupsafe import Markup
 
-from nsys2prv.efficiency.gate import worded
 from nsys2prv.efficiency.metrics import EFFICIENCIES, HOST_TREE
 from nsys2prv.efficiency.outputs.text import OF_DEVICES, OF_HOSTS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, NCCL_POLICY, OnPage, Table
 from nsys2prv.efficiency.verdict import level
 from nsys2prv.vocabulary import wording
-from nsys2prv.vocabulary.name_rules import unit_of_metric
+from nsys2prv.vocabulary.name_rules import metric_unit
 from nsys2prv.vocabulary.printable import printable, safe_json
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def environment() -> jinja2.Environment:
         # Of all that is put into the page; what the page itself is made of is `Markup`.
         finalize=lambda value: printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value,
     )
-    filters = (wording.short, wording.time, wording.percent, wording.ranked_warnings, level, worded)
+    filters = (wording.short, wording.time, wording.percent, wording.ranked_warnings, level, wording.worded)
     templates.filters.update({function.__name__: function for function in filters})
     return templates
 
@@ -138,12 +137,6 @@ def _main(columns: Sequence[str], shown: pl.DataFrame) -> set[str]:
         of_hosts = () if shown[OF_DEVICES[0]].count() else OF_HOSTS
         names |= {*OF_DEVICES, HOST_TREE.efficiencies[0].name, *of_hosts}
     return {name for name in names if name in shown.columns and (shown.is_empty() or shown[name].count())}
-
-
-def metric_unit(metric: str) -> tuple[float, str]:
-    """The unit in which the page has a sampled metric: what values are divided by, and its name. Clocks are in GHz."""
-    unit = unit_of_metric(metric)
-    return {"Hz": (1e9, "GHz"), "MHz": (1e3, "GHz")}.get(unit, (1.0, unit))
 
 
 def in_units(table: Table, rows: pl.DataFrame) -> pl.DataFrame:

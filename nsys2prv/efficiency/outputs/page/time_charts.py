@@ -17,10 +17,9 @@ from nsys2prv.efficiency.intervals import Floats, Numbers
 from nsys2prv.efficiency.metrics import DEVICE_TREE
 from nsys2prv.efficiency.outputs.page import plot as plots
 from nsys2prv.efficiency.outputs.page.plot import Figure, Plot, PlotAxis
-from nsys2prv.efficiency.outputs.page.template import metric_unit
 from nsys2prv.efficiency.result_tables import Frames
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary.name_rules import kind_of
+from nsys2prv.vocabulary.name_rules import kind_of, metric_unit
 from nsys2prv.vocabulary.wording import SIZES, percent, short, size, time, unit
 
 MOST_CELLS = 80_000

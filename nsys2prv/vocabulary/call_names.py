@@ -1,4 +1,5 @@
-"""Names of MPI calls: Extrae's numbers, the event type each belongs to, and the state a rank is in meanwhile.
+"""Names of calls: which calls of MPI and of threads wait for others, and of those of MPI Extrae's numbers, the event type each
+belongs to, and the state a rank is in meanwhile.
 
 `mpi_calls.csv` has a line for each call: its kind, a key of `event_types.MPI_TYPES`; the number of the state
 (`event_types.STATES`); and what it does for messages (MessagePart). The first 219 are in the order of Extrae's numbers, so that
@@ -19,6 +20,33 @@ _CALLS = list(csv.DictReader(_TEXT.splitlines()))
 
 NUMBERS: dict[str, int] = {call["call"]: number for number, call in enumerate(_CALLS[:_OF_EXTRAE], start=1)}
 """Extrae's number of each MPI call, from 1."""
+
+START_UP_CALLS, SHUT_DOWN_CALLS = r"^MPI_Init(_thread)?$", r"^MPI_Finalize$"
+"""Names of the calls that start MPI, and of that which ends it. They are no communication of the program."""
+TO_ALL, FROM_ROOT, TO_ROOT = range(1, 4)
+WAITING_COLLECTIVES = (
+    (r"^MPI_(Barrier|Allreduce|Allgatherv?|Alltoall[vw]?|Reduce_scatter(_block)?)(_c)?$", TO_ALL),
+    (r"^MPI_(Bcast|Scatterv?)(_c)?$", FROM_ROOT),
+    (r"^MPI_(Reduce|Gatherv?)(_c)?$", TO_ROOT),
+)
+"""Collectives of which all wait for all, all for the root, and the root for all."""
+
+WAKE_UPS = (
+    (r"^pthread_cond_(timed|clock)?wait$", r"^pthread_cond_(signal|broadcast)$"),
+    (r"^sem_(timed|clock)?wait$", r"^sem_post$"),
+    # A wait for a condition starts by unlocking the mutex.
+    (r"^pthread_(mutex_(timed|clock)?|spin_)lock$", r"^pthread_((mutex|spin)_unlock|cond_(timed|clock)?wait)$"),
+    (r"^pthread_rwlock_(timed|clock)?(rd|wr)lock$", r"^pthread_rwlock_unlock$"),
+    (r"^pthread_(timed|clock)?join(_np)?$", r"^pthread_exit$"),
+    (r"^pthread_barrier_wait$", r"^pthread_barrier_wait$"),
+)
+"""Names of calls in which a thread waits, and of those that end such a wait."""
+TIMERS = r"^((clock_)?nanosleep|u?sleep)$"
+"""Calls in which a thread sleeps for a time that it knows."""
+ASLEEP = rf"{TIMERS}|^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
+"""Calls in which a thread waits for what is not recorded."""
+WAITING_CALLS = "|".join([ASLEEP, *(wait for wait, _ in WAKE_UPS)])
+"""Names of calls of the OS in which a thread waits: for what, is known at best from who woke it."""
 
 
 class MessagePart(enum.IntFlag):
