@@ -71,6 +71,8 @@ def test_pages_move_before_the_first_kernel_and_after_the_last_one_and_nothing_c
     report = ReportBuilder().gpu(0)
     report.api_call("cudaMallocManaged_v6000", 0, 200 * MS)
     report.copy(300 * MS, 310 * MS, 65_536, kind=12, stream=13)
+    report.api_call("cudaMemPrefetchAsync_v8000", 350 * MS, 370 * MS)
+    report.copy(355 * MS, 365 * MS, 65_536, kind=11, stream=13)
     report.kernel("k(int)", 400 * MS, 500 * MS, launch=(390 * MS, 395 * MS))
     report.copy(600 * MS, 640 * MS, 65_536, kind=12, stream=13)
     report.api_call("cudaFree_v3020", 650 * MS, 700 * MS)
@@ -82,10 +84,12 @@ def test_pages_move_before_the_first_kernel_and_after_the_last_one_and_nothing_c
         "start_up_ns": 100 * MS,
         "starved_context_ns": 200 * MS,
         "starved_unified_memory_ns": 10 * MS,
-        "starved_host_ns": 80 * MS + 100 * MS,
+        "starved_host_ns": 60 * MS + 100 * MS,
         "starved_launch_ns": 5 * MS,
+        "starved_memory_ns": 10 * MS,
         "queued_ns": 5 * MS,
-        "unified_memory_ns": 40 * MS,
+        # The prefetch, and what moves after the last kernel.
+        "unified_memory_ns": 10 * MS + 40 * MS,
         "shut_down_ns": 60 * MS,
     }
     assert result.longest_gaps.sort("begin_ns")["context_ns"][0] == 200 * MS

@@ -133,7 +133,9 @@ def test_launches_that_stall_load_code_where_the_kernel_is_launched_first(tmp_pa
     made = report()
     for index in range(6):
         begin = index * 26 * MS
-        made.kernel(kernel.format(index), begin + 20 * MS, begin + 26 * MS, launch=(begin, begin + 20 * MS - US))
+        made.api_call("cuLibraryLoadData", begin, begin + 12 * MS, driver=True)
+        launch = begin + 12 * MS, begin + 20 * MS - US
+        made.kernel(kernel.format(index), begin + 20 * MS, begin + 26 * MS, launch=launch)
     found = finding(measured(tmp_path, made), "launch-stalls")
 
     assert found["saved_ns"] == 5 * 20 * MS

@@ -43,6 +43,15 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(tmp_path: Path
     assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0, rank 0")
 
 
+@pytest.mark.parametrize(("moving", "lost"), [(4, 96 - 0.96), (6, 0)])
+def test_few_blocks_are_not_blamed_for_pages_that_move(tmp_path: Path, moving: int, lost: float) -> None:
+    """Faults were not recorded: it is not known how long a kernel waits for them."""
+    made = report(**A100)
+    made.kernel("add(int)", 0, 100 * MS, gridX=1, blockX=128)
+    made.copy(10 * MS, (10 + moving) * MS, 65_536, kind=11, stream=13)
+    assert costs(measured(tmp_path, made)).get("few-blocks", 0) == pytest.approx(lost * MS, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("columns", "beside", "sizes"), [({"gridX": 60}, False, A100), ({"gridX": 1}, True, A100), ({"gridX": 1}, False, {})]
 )

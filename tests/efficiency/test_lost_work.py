@@ -86,6 +86,18 @@ def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> N
     assert (found.tiles[0].value, result.tables["run"]["orchestration_efficiency"][0]) == (None, None)
 
 
+def test_launches_that_failed_lose_no_work(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.copy(2 * MS, 3 * MS, 1 << 20, launch=(0, MS))
+    for call in range(20):
+        report.api_call("cudaLaunchKernel_v7000", (4 + call) * MS, (5 + call) * MS, error=222)
+    report.api_call("cudaEventQuery_v3020", 30 * MS, 500 * MS, error=600)
+    result = measured(tmp_path, report)
+    failed = "calls of CUDA failed, and did not do what they are for: 20 of cudaLaunchKernel (cudaErrorUnsupportedPtxVersion)"
+    assert failed in result.head["warnings"]
+    assert result.findings["kind"].to_list() == ["shut-down", "little-gpu-work"]
+
+
 def test_where_all_is_recorded_nothing_is_lost(tmp_path: Path) -> None:
     result = run(tmp_path, range(100), of_host=50)
     assert not any("launch" in text for text in result.head["warnings"])

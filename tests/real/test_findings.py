@@ -49,7 +49,7 @@ FOUND: dict[str, list[str]] = {
         "data-loading", "start-up", "creating-context", "pageable-copies", "mpi-waits", "profiler-set-up", "few-blocks"
     ],
     # Memory that is allocated before every kernel, a wait for the device after it, and copies of single values.
-    "no-metadata-2020": ["idle-devices", "allocations", "synchronization-stalls", "small-copies"],
+    "no-metadata-2020": ["idle-devices", "allocations", "synchronization-stalls", "launch-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
     "one-process-4gpu": ["host-bound", "start-up", "host-waits", "pageable-copies"],
     # Python and calls of the OS between short bursts of kernels, and each kernel is loaded when it is launched first.

@@ -191,13 +191,14 @@ class ReportBuilder:
         pid: int | None = None,
         correlation: int | None = None,
         driver: bool = False,
+        error: int = 0,
     ) -> int:
         """Add a CUDA API call; gives its correlation id (a new one unless given)."""
         correlation = self._next_correlation() if correlation is None else correlation
         self.row(
             "CUPTI_ACTIVITY_KIND_RUNTIME",
             start=start, end=end, eventClass=int(driver), globalTid=self.global_tid(tid, pid), correlationId=correlation,
-            nameId=self.string(name), returnValue=0,
+            nameId=self.string(name), returnValue=error,
         )  # fmt: skip
         return correlation
 

@@ -398,7 +398,7 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
         following = evidence.rows.located(evidence.run.operations.select("row", "number", "value", end="start"))
         different = following.join(gaps, on=["device", "end"], how="semi").unique(["device", "number", "value"]).height
         is_first = different >= self.first_launches.value * losses.total("count")
-        first = ": each is launched for the first time, and its code is loaded, or compiled, then" if is_first else ""
+        first = ": code is loaded, or compiled, at the first launch of each" if is_first else ""
         kernels = f"{different:,} different kernels" if different > 1 else "one kernel"
         return {"different": different, "kernels": kernels, "first": first}
 

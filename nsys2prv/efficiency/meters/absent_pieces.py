@@ -13,7 +13,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.graph.replay import run_loop
-from nsys2prv.efficiency.host_states import COMPUTING, FIRST_CALL, OFF_CPU, UNSCHEDULED
+from nsys2prv.efficiency.host_states import ASLEEP, COMPUTING, FIRST_CALL, OFF_CPU, UNSCHEDULED
 from nsys2prv.efficiency.intervals import NONE, Integers, Intervals, Moments, Numbers, Segments, segments
 from nsys2prv.efficiency.measured_run import ACTIVITIES, KERNEL, MEMORY, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters import absent_tables as parts
@@ -275,14 +275,15 @@ class PiecesOfGaps:
         cut = self._on_devices.cut(self._ranges.cut(self._threads.cut(windows, "thread"), "thread"), "device")
         is_scheduled = pl.Series(np.append(self._run.is_scheduled, True)[cut["thread"].to_numpy()])
         state = pl.when((pl.col("state") == COMPUTING) & ~is_scheduled).then(UNSCHEDULED).otherwise("state")
-        # The thread is in no call while its access to memory that is on the device makes that memory move.
-        moves = (state >= OFF_CPU) & (pl.col("unified") != NONE)
+        # The thread is in no call while its access to memory on the device makes that memory move. Prefetches run beside calls.
+        moves, is_in_call = pl.col("unified") != NONE, state.is_between(FIRST_CALL, ASLEEP, closed="left")
         of_state = pl.lit(pl.Series(parts.OF_STATES, dtype=parts.PART)).gather(state)
         part = (
             # After the last kernel nothing is starved; what moves then is all that the device does.
             pl.when((pl.col("part") == "shut_down") & (pl.col("unified") != NONE)).then(_part("unified_memory"))
             .when((pl.col("part") == "shut_down") | ((pl.col("part") != "starved_host") & (state >= FIRST_CALL))).then("part")
-            .when(moves).then(_part("starved_unified_memory"))
+            .when(moves & is_in_call).then(_part("unified_memory"))
+            .when(moves & (state >= OFF_CPU)).then(_part("starved_unified_memory"))
             .otherwise(of_state)
         )  # fmt: skip
         return cut.with_columns(part=part).drop("state", "unified")

@@ -68,8 +68,8 @@ PARTS: tuple[Part, ...] = (
     Part("communication", "communication, not divided", COMMUNICATION, "likewise, and whether a late rank or the transfer was "
          "waited for is not decidable: `absent_parts` has the reason"),
     Part("copy", "copies and memsets", COPIES, "likewise a copy or a memset: it ran, or was waited for"),
-    Part("unified_memory", "unified memory", COPIES, "it was launched and waited for nothing else that is known, or there was "
-         "none to come, while unified memory moved between host and this device: page faults and prefetches"),
+    Part("unified_memory", "unified memory", COPIES, "it was launched and waited for nothing else that is known, there was "
+         "none to come, or the thread was in a call, while unified memory moved between host and this device"),
     Part("other_kernel", "another kernel", OTHER_KERNELS, "it was launched and waited for a kernel of another device"),
     Part("queued", "queued", QUEUED, "the call that launched it had ended, and nothing is known that it waited for: latency or "
          "resources of the device"),
