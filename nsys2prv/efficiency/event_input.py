@@ -14,6 +14,7 @@ import polars as pl
 from nsys2prv.efficiency import run_events
 from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
+from nsys2prv.efficiency.measured_run import LAUNCH, call_categories
 from nsys2prv.efficiency.run_events import Collection, GpuSize, RunEvents, RunRows, TaskRows, base_types
 from nsys2prv.errors import RunTooLarge
 from nsys2prv.execution import memory
@@ -173,7 +174,8 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
             for index, identity in enumerate(identities)
             if identity.stopped_ns is not None
         ),
-        failed_calls=dict(failed.group_by("label").agg(pl.col("count").sum()).iter_rows()),
+        failed_calls=int(failed["count"].sum()),
+        failed_launches=int(failed["count"].to_numpy()[call_categories(failed["label"]) == LAUNCH].sum()),
         warnings=[
             *session.warnings,
             *([f"calls of CUDA failed, and did not do what they are for: {causes}"] if causes else []),

@@ -342,8 +342,8 @@ class RunEvents:
         Versions of nsys that recorded it, models of the GPUs of its hosts, and how large these are; empty: not known.
     stops
         When recordings stopped, ns from the start of the trace: where ranges that nobody ended do so.
-    failed_calls
-        Calls of CUDA that failed, by name, as far as `failed_calls` looks for them.
+    failed_calls, failed_launches
+        Calls of CUDA that failed, as far as they are looked for, and those of them that launch.
     warnings, left_out
         What is odd; reports that could not be read.
     """
@@ -366,7 +366,8 @@ class RunEvents:
     gpus: tuple[str, ...] = ()
     gpu_sizes: frozenset[GpuSize] = frozenset()
     stops: frozenset[int] = frozenset()
-    failed_calls: Mapping[str, int] = field(default_factory=dict)
+    failed_calls: int = 0
+    failed_launches: int = 0
     warnings: list[str] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
 

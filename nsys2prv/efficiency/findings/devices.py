@@ -401,6 +401,8 @@ class FullPrecision(_KernelRule, kind="full-precision"):
 
 
 class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
+    # One kernel for a chain may move less than the longest one of it does, and be shorter.
+    is_bound = False
     fewest = Threshold("fewest such kernels on a device, but the longest of each chain", 100, "fewer are chance", "")
     least = Threshold.least_share(0.05, "some neighbours are in every program")
 
@@ -414,10 +416,6 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
         kernels = kernels.filter(pl.col("device") >= 0)
         is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
         return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH))
-
-    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        """One kernel for a chain may move less than the longest one of it does, and be shorter."""
-        return replace(super().describe(losses, evidence), is_bound=False)
 
 
 # -- kernels that use a part of the GPU -------------------------------------------------------------

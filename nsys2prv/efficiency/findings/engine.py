@@ -261,7 +261,7 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
     replays without the finding, or bounded by the critical path, where that says more and it is at least `least`, ns."""
     bound, estimate = (DEVICE_BOUND, DEVICE_ESTIMATE) if evidence.devices else (HOST_BOUND, HOST_ESTIMATE)
     saved = {
-        rule: Saved(min(finding.saved, evidence.length), bound if finding.is_bound else estimate)
+        rule: Saved(min(finding.saved, evidence.length), bound if rule.is_bound else estimate)
         for rule, finding in findings.items()
     }
     path = evidence.run.measurements.get(CriticalPath)
@@ -283,7 +283,7 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
         if rule not in gains:
             of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
         else:
-            is_bound = finding.at_most or len(graph.built.open_ends) > 0
+            is_bound = rule.at_most or len(graph.built.open_ends) > 0
             of_graph = _gained(gains[rule], is_bound=is_bound)
             if not is_bound and gains[rule].is_replayed and gains[rule].saved > of_devices.ns:
                 # A host that does not wait is early afterwards, too: what devices lose is no bound.

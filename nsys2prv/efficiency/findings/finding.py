@@ -204,10 +204,6 @@ class Finding:
         Time by which the run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices.
     follows
         Kind of another finding that causes this one: it vanishes with that.
-    is_bound
-        Whether no more time can be saved than these times say; else what others wait for it was not recorded.
-    at_most
-        Whether a replay without it saves more than can be won in truth, because nothing of it is left in the changed run.
     advice
         What people do about it, where that of the rule does not fit: the run does so already, or it is known better.
     """
@@ -217,8 +213,6 @@ class Finding:
     numbers: Sequence[Number] = ()
     wall: int | None = None
     follows: str | None = None
-    is_bound: bool = True
-    at_most: bool = False
     advice: str | None = None
 
     @property

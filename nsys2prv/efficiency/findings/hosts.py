@@ -192,6 +192,7 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
 
 
 class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES), of_processes=True):
+    is_bound = False
     least = Threshold(
         "least part of E by which a process is longer outside of MPI than the mean", 0.05, "no work is exactly equal"
     )
@@ -206,7 +207,7 @@ class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rul
             return None
         busiest = times[[int(outside.argmax())]]
         loss = busiest.select("begin", "end", device="task", count=1, cost=most * len(outside) - int(outside.sum()))
-        finding = self.finding(
+        return self.finding(
             _losses(evidence, loss),
             wall=saved,
             name=evidence.name(busiest["task"][0]),
@@ -217,12 +218,12 @@ class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rul
             in_mpi=time(float(in_mpi.mean())),
             balance=mean / most if most else 1.0,
         )
-        return replace(finding, is_bound=False)
 
 
 class LateProcess(
     FindingRule, kind="late-process", needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES, rule.PARTNERS), of_processes=True
 ):
+    is_bound = False
     least = Threshold("least part of E that a process waits for one other", 0.05, "some waits are in every collective")
 
     def judge(self, evidence: Evidence) -> Finding | None:
@@ -251,7 +252,7 @@ class LateProcess(
             undecided=late.undecided,
             open=f"; of waits of {time(late.undecided)} clocks leave open who was late" if late.undecided else "",
         )
-        return replace(finding, follows="mpi-imbalance" if task in busiest.head(1) else None, is_bound=False)
+        return replace(finding, follows="mpi-imbalance" if task in busiest.head(1) else None)
 
 
 # -- where in the program ----------------------------------------------------------------------

@@ -189,9 +189,8 @@ class StateRule(FindingRule, texts="state-rule"):
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         share = percent(losses.cost / (evidence.length * evidence.devices))
-        each, on_average = losses.cost / len(losses), " on average" if len(losses) > 1 else ""
-        name = evidence.name(losses.longest["device"])
-        return {"each": each, "on_each": f"{time(each)}{on_average}", "share": share, "name": name}
+        each, name = losses.cost / len(losses), evidence.name(losses.longest["device"])
+        return {"each": each, "on_each": time(each) + " on average" * (len(losses) > 1), "share": share, "name": name}
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         pieces = finding.losses.of_devices(self.pieces(evidence))

@@ -16,7 +16,7 @@ from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, with
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import time_where
-from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, MEMORY, MeasuredRun
+from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL, KERNEL_TYPES, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
 from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE, MIGRATION_CAUSES
@@ -26,6 +26,8 @@ from nsys2prv.vocabulary.wording import percent, time
 TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
 OF_UNIFIED_MEMORY = (11, 12)
+_MOST_MOVING, _FAULTS = 0.05, "--cuda-um-gpu-page-faults=true"
+"""Part of the time of kernels in which pages move, from which on they may wait for these; and what records how long."""
 _DONE = 0.9
 """Part of the time in which a run does something, from which on nobody needs to advise it."""
 
@@ -69,7 +71,14 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
     copies = copies.filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
     is_alone = run.on_devices.mask == 1 << MEMORY
     alone = time_where(run.on_devices, is_alone, copies.select("device", "begin", "end"))
-    return DeviceCopies(copies.with_columns(alone=pl.Series(alone)))
+    copies = copies.with_columns(alone=pl.Series(alone))
+    moving = together(copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY)))
+    computing = run.on_devices.mask & (1 << KERNEL) > 0
+    beside = int(time_where(run.on_devices, computing, moving.select("device", "begin", "end")).sum())
+    kernels = int(run.on_devices.lengths()[computing].sum())
+    text = f"pages move for {time(beside)} of the {time(kernels)} of kernels: how long these wait for them was not recorded"
+    is_unknown = beside > _MOST_MOVING * kernels and run.frame(PAGE_FAULTS).is_empty()
+    return DeviceCopies(copies, warnings=[f"{text} ({_FAULTS})"] if is_unknown else [])
 
 
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])
@@ -296,6 +305,7 @@ class Allocations(GapRule, kind="allocations"):
 
 
 class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):
+    is_bound = False
     fewest = Threshold("fewest migrations of a device", 100, "pages are needed once, and fewer are a start", "")
     both_ways = Threshold("least part of the bytes in one direction, for `back and forth`", 0.1, "else pages migrate once")
     least = Threshold.least_share(0.02, "less is not worth a prefetch")
@@ -329,11 +339,10 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
             handled=handled,
         )
         if faults.is_empty():
-            unknown = "; how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
-            return replace(finding, text=finding.text + unknown, is_bound=False)
+            return replace(finding, text=f"{finding.text}; how long kernels wait for page faults was not recorded ({_FAULTS})")
         waits = Losses.of(evidence.run, together(pl.concat([faults, copies.select(faults.columns).cast(pl.Int64)])))
         cost = waits.devices.select("device", "cost")
         waiting = Losses(losses.devices.drop("cost").join(cost, on="device", maintain_order="left"), waits.parts)
         text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
         # Where a kernel waits for pages that others fetch, nothing of it is in these times.
-        return replace(finding, text=text, losses=waiting, is_bound=False)
+        return replace(finding, text=text, losses=waiting)

@@ -350,8 +350,11 @@ class FindingRule:
         The gaps that it counts; and what it can't see by its nature, for people who find nothing.
     parts
         Columns of `absent_time` that are about the same: what they have may be too little for a finding.
-    of_processes, at_most
-        It is for runs without GPUs; and its findings are `Finding.at_most`.
+    of_processes
+        It is for runs without GPUs.
+    is_bound, at_most
+        Whether no more time can be saved than times of devices say; else what others wait for it was not recorded. Whether a
+        replay without it saves more than can be won in truth, because nothing of it is left in the changed run.
     is_summary
         It says that time is lost, and not to what: other findings come first.
     """
@@ -377,6 +380,7 @@ class FindingRule:
     gap_cause: GapCause | None = None
     unseen: str | None = None
     parts: Sequence[str] = ()
+    is_bound: bool = True
     at_most: bool = False
     of_processes: bool = False
     is_summary: bool = False
@@ -449,7 +453,7 @@ class FindingRule:
         lengths = "{mean} on average and {longest} at most" if sums["count"] > 1 else "{longest}"
         filled["lengths"] = lengths.format(**numbers) if numbers.keys() >= {"mean", "longest"} else ""
         text = self.text.format(**{**filled, "devices": losses, "what": self.what, **numbers})
-        return Finding(text, losses, [*numbers.values(), *also], wall, at_most=self.at_most)
+        return Finding(text, losses, [*numbers.values(), *also], wall)
 
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
         """Times of host threads that explain the finding: `row` (-1: not known), `begin`, `end`; None: there are none."""

@@ -302,20 +302,16 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     hubs = np.unique(arrival.target)
     moment, hub = np.append(arrival.source, hubs), np.append(arrival.target, hubs)
     # Who receives waits for what is sent, which is no matter of being late.
-    waits = np.isin(moment, graph.of_kind(EdgeKind.TRANSFER).source) & ~_receives(built, moment)
+    receives = built.labels.by_name(is_point_to_point(pl.col("name")))[graph.label[moment]]
+    waits = np.isin(moment, graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
     members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[graph.row[moment]]}
     return pl.DataFrame(members).filter(pl.Series(waits))
 
 
-def _receives(built: BuiltGraph, moment: Integers) -> Mask:
-    """Whether moments are of sends and receives of NCCL."""
-    of_label: Mask = built.labels.by_name(is_point_to_point(pl.col("name")))
-    return of_label[built.graph.label[moment]]
-
-
 def waits_for_messages(built: BuiltGraph) -> bool:
     """Whether ranks wait for each other in sends and receives of NCCL."""
-    return bool(_receives(built, built.graph.of_kind(EdgeKind.ARRIVAL).source).any())
+    is_pair = built.labels.by_name(is_point_to_point(pl.col("name")))
+    return bool(is_pair[built.graph.of_kind(EdgeKind.ARRIVAL).label].any())
 
 
 def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> None:

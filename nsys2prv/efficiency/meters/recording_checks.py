@@ -12,7 +12,7 @@ import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MeasuredRun, call_categories
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
@@ -117,11 +117,8 @@ def lost_work(run: MeasuredRun) -> LostWork:
     # These launch nothing on devices.
     of_host = run.is_named(run.calls, event_types.CUDA_CALL, "HostFunc").to_numpy()
     calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(run.launches_work & ~of_host))
-    failed = pl.Series(list(run.events.failed_calls), dtype=pl.String)
-    count = np.array(list(run.events.failed_calls.values()), dtype=np.int64)
-    if count[call_categories(failed) == LAUNCH].sum() >= calls.sum():
-        # They launched nothing, and nothing is lost.
-        calls = np.zeros_like(calls)
+    # Those that failed launched nothing.
+    calls = calls if run.events.failed_launches < calls.sum() else np.zeros_like(calls)
     is_of_work = np.zeros(run.launches.height + 1, dtype=bool)
     is_of_work[run.launch_of[np.isin(run.operations["number"].to_numpy(), KERNEL_TYPES)]] = True
     # All lines to what starts on a row at a time: `launch_of` has the first; what has none has the last place.
