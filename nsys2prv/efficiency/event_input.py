@@ -14,7 +14,7 @@ import polars as pl
 from nsys2prv.efficiency import run_events
 from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import LAUNCH, call_categories
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, call_categories
 from nsys2prv.efficiency.run_events import Collection, GpuSize, RunEvents, RunRows, TaskRows, base_types
 from nsys2prv.errors import RunTooLarge
 from nsys2prv.execution import memory
@@ -145,7 +145,9 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
     identities = [opened.identity for opened in plan.reports]
     starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
     messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
-    failed = pl.concat(failed_calls(opened.report) for opened in plan.reports)
+    # Where kernels ran few calls fail, and many would be looked through.
+    failures = [failed_calls(opened.report) for opened in plan.reports if not _has_kernels(opened)]
+    failed = pl.concat([pl.DataFrame(schema={"label": pl.String, "count": pl.Int64, "error": pl.String}), *failures])
     causes = ", ".join(f"{count:,} of {label} ({error})" for label, count, error in failed.head(_MOST_FAILED).iter_rows())
     return RunEvents(
         inputs=tuple(str(argument) for argument in arguments),
@@ -182,6 +184,10 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         ],
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )
+
+
+def _has_kernels(opened: OpenedReport) -> bool:
+    return any(not survey.is_empty and set(KERNEL_TYPES).intersection(survey.source.types) for survey in opened.surveys)
 
 
 def _used_gpus(opened: OpenedReport) -> Sequence[Gpu]:

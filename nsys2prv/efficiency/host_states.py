@@ -102,7 +102,7 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     usual = length.filter(~is_early).mean().over("task", "value")
     name = pl.col("value").replace_strict(names, default="", return_dtype=pl.String)
     allocated = pl.col("start").filter(name.str.contains("(?i)alloc")).min().over("task")
-    early = of_devices.with_columns(usual=usual, allocated=allocated).filter(is_early).sort("start")
+    early = of_devices.with_columns(usual=usual).filter(is_early).sort("start").with_columns(allocated=allocated)
     needs_context = name.str.contains(f"{_LIGHT}|{_HEAVY}") & (name != "cudaSetDevice")
     is_first = pl.col("start") == pl.col("start").filter(needs_context).min().over("task")
     is_longer = name.str.contains(_CREATING) | (length >= LONGER * pl.col("usual")).fill_null(value=True)

@@ -73,8 +73,7 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     groups = pl.Series(np.where(rows.kind == STREAM, rows.task * len(rows.devices) + rows.device, -1), dtype=pl.Int32)
     operations = run.operations.select("start", "end", "row", "number", "value", group=pl.lit(groups).gather("row"))
     try:
-        by_work = BY_KERNELS if (run.kind_of_operations == KERNEL).any() else BY_COPIES
-        iterations, how = _by_ranges(run, operations, groups, requested) or (_by_period(run, operations), by_work)
+        iterations, how = _by_ranges(run, operations, groups, requested) or _by_period(run, operations)
     except _NoIterations as reason:
         return RunIterations(none, work, reason=str(reason))
     task, device = pl.col("group") // len(rows.devices), pl.col("group") % len(rows.devices)
@@ -201,8 +200,8 @@ class _Period(NamedTuple):
     operations: int
 
 
-def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
-    """Iterations (_SCHEMA) by the period of the work of each group."""
+def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """Iterations (_SCHEMA) by the period of the work of each group, and how they were found."""
     works = _works(run, operations)
     bounded = []
     # The first operation of each period, by its name and stride: what one group has counts for all that have it, too.
@@ -222,7 +221,8 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
-    return _numbered(operations, _of_same_work(repeated))
+    how = BY_KERNELS if (run.kind_of_operations == KERNEL).any() else BY_COPIES
+    return _numbered(operations, _of_same_work(repeated)), how
 
 
 def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame]:

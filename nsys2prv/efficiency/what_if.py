@@ -14,7 +14,7 @@ from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, UncertainRun
-from nsys2prv.efficiency.graph.replay import Replay, replay
+from nsys2prv.efficiency.graph.replay import EdgeKind, Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measure import measured_window
@@ -198,7 +198,8 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         else:
             tables = {SCENARIOS: _scenarios(UncertainRun(built), window.iterations, interval)}
     frames, notes = frames_by_name(tables, TABLES), [changes.PAGES_ALONE] if built.context.moves_pages.any() else []
-    if (options.no_late_ranks or not options.changes) and changes.waits_for_messages(built):
+    pairs = built.labels.is_pair[built.graph.of_kind(EdgeKind.ARRIVAL).label]
+    if (options.no_late_ranks or not options.changes) and pairs.any():
         notes.append("without late ranks, waits in sends and receives of NCCL stay: who receives waits for what is sent")
     head = {
         "format": FORMAT,

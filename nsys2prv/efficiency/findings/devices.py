@@ -424,7 +424,7 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
 class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
     largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
-    moving = Threshold("part of a kernel in which pages move, from which on it waits for them", 0.05, "faults take longer")
+    moving = rule.PAGE_MOVES
     least = Threshold.least_share(0.05, "less is not worth another kernel")
     names_sizes = True
 

@@ -26,8 +26,8 @@ from nsys2prv.vocabulary.wording import percent, time
 TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
 OF_UNIFIED_MEMORY = (11, 12)
-_MOST_MOVING, _FAULTS = 0.05, "--cuda-um-gpu-page-faults=true"
-"""Part of the time of kernels in which pages move, from which on they may wait for these; and what records how long."""
+_FAULTS = "--cuda-um-gpu-page-faults=true"
+"""What records how long kernels wait for pages that move."""
 _DONE = 0.9
 """Part of the time in which a run does something, from which on nobody needs to advise it."""
 
@@ -73,12 +73,13 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
     alone = time_where(run.on_devices, is_alone, copies.select("device", "begin", "end"))
     copies = copies.with_columns(alone=pl.Series(alone))
     moving = together(copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY)))
+    if moving.is_empty() or not run.frame(PAGE_FAULTS).is_empty():
+        return DeviceCopies(copies)
     computing = run.on_devices.mask & (1 << KERNEL) > 0
     beside = int(time_where(run.on_devices, computing, moving.select("device", "begin", "end")).sum())
     kernels = int(run.on_devices.lengths()[computing].sum())
     text = f"pages move for {time(beside)} of the {time(kernels)} of kernels: how long these wait for them was not recorded"
-    is_unknown = beside > _MOST_MOVING * kernels and run.frame(PAGE_FAULTS).is_empty()
-    return DeviceCopies(copies, warnings=[f"{text} ({_FAULTS})"] if is_unknown else [])
+    return DeviceCopies(copies, warnings=[f"{text} ({_FAULTS})"] if beside > rule.PAGE_MOVES.value * kernels else [])
 
 
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])

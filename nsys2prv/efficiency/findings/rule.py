@@ -49,6 +49,7 @@ LARGE_SHARE = Threshold(
 )  # fmt: skip
 GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)
 """Thresholds of all rules."""
+PAGE_MOVES = Threshold("part of a kernel in which pages move, from which on it waits for them", 0.05, "faults take longer")
 
 
 class Need(NamedTuple):

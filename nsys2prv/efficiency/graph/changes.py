@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency.graph.cuda_waits import named_values
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Elapsed, Floats, Integers, Intervals, Mask, Numbers, segments
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
-from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
 from nsys2prv.efficiency.what_if_options import Scaling
 from nsys2prv.errors import UsageError
 from nsys2prv.vocabulary import event_types
@@ -112,13 +112,14 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
     UsageError
         When nothing fits a pattern.
     """
-    names = names_of_work(built)
+    names, copies = names_of_work(built), named_values(built.context, event_types.MEMORY_OPERATION)
     factors = np.ones(built.labels.frame.height)
     for scaling in scalings:
         # Upper and lower case are the same.
         of_pattern = [fits(pl.col(column).str.to_lowercase(), scaling.pattern.lower()) for column in ("kernel", "family")]
         scaled = names.filter(pl.any_horizontal(of_pattern))["label"].to_numpy()
-        if not len(scaled) and "unified" in scaling.pattern.lower():
+        if not len(scaled) and copies.select(fits(pl.col("name").str.to_lowercase(), scaling.pattern.lower()).any()).item():
+            # The graph has all other copies.
             raise UsageError(f"--scale {scaling.pattern}: {PAGES_ALONE}")
         if not len(scaled):
             possible = [name for column in ("family", "kernel") for name in names[column].drop_nulls().unique().sort()]
@@ -302,16 +303,10 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     hubs = np.unique(arrival.target)
     moment, hub = np.append(arrival.source, hubs), np.append(arrival.target, hubs)
     # Who receives waits for what is sent, which is no matter of being late.
-    receives = built.labels.by_name(is_point_to_point(pl.col("name")))[graph.label[moment]]
+    receives = built.labels.is_pair[graph.label[moment]]
     waits = np.isin(moment, graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
     members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[graph.row[moment]]}
     return pl.DataFrame(members).filter(pl.Series(waits))
-
-
-def waits_for_messages(built: BuiltGraph) -> bool:
-    """Whether ranks wait for each other in sends and receives of NCCL."""
-    is_pair = built.labels.by_name(is_point_to_point(pl.col("name")))
-    return bool(is_pair[built.graph.of_kind(EdgeKind.ARRIVAL).label].any())
 
 
 def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> None:

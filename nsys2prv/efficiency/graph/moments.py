@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import polars as pl
 from nsys2prv.efficiency.graph.replay import EdgeKind, Places, RunGraph, run_loop
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import MPI, NO_CALL, OS, MeasuredRun, call_categories
+from nsys2prv.efficiency.meters.nccl_stats import is_point_to_point
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.vocabulary import event_types
@@ -72,6 +74,11 @@ class GraphLabels:
         )
         self.causes: Numbers = np.where(is_call, call_categories(names), np.where(is_mpi, MPI, OS))
         self.causes[NONE] = NO_CALL
+
+    @cached_property
+    def is_pair(self) -> Mask:
+        """Whether each label is of sends and receives of NCCL."""
+        return self.by_name(is_point_to_point(pl.col("name")))
 
     def of(self, intervals: pl.DataFrame) -> Places:
         """Labels of intervals, by their columns `number` and `value`."""

@@ -17,7 +17,7 @@ from nsys2prv.efficiency.graph.moments import GraphLabels, GraphParts, class_cod
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind, RunGraph
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
-from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, is_point_to_point, measure_nccl
+from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, measure_nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
@@ -96,8 +96,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     unmatched = _add_nccl_kernels(parts, nccl)
     open_calls = _open_calls(parts)
     _add_host_edges(parts, _add_calls_that_wait(parts, blocked.calls))
-    is_pair = labels.by_name(is_point_to_point(pl.col("name")))
-    collectives = len(open_calls) + int((~is_pair[points.label_of[points.interval[unmatched]]]).sum())
+    collectives = len(open_calls) + int((~labels.is_pair[points.label_of[points.interval[unmatched]]]).sum())
     open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
     edges = parts.edges
     del points, parts  # Putting edges in order takes memory.

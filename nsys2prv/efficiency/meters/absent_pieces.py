@@ -280,7 +280,7 @@ class PiecesOfGaps:
         of_state = pl.lit(pl.Series(parts.OF_STATES, dtype=parts.PART)).gather(state)
         part = (
             # After the last kernel nothing is starved; what moves then is all that the device does.
-            pl.when((pl.col("part") == "shut_down") & (pl.col("unified") != NONE)).then(_part("unified_memory"))
+            pl.when((pl.col("part") == "shut_down") & moves).then(_part("unified_memory"))
             .when((pl.col("part") == "shut_down") | ((pl.col("part") != "starved_host") & (state >= FIRST_CALL))).then("part")
             .when(moves & is_in_call).then(_part("unified_memory"))
             .when(moves & (state >= OFF_CPU)).then(_part("starved_unified_memory"))

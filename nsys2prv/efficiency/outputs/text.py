@@ -15,19 +15,7 @@ from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.name_rules import metric_value
-from nsys2prv.vocabulary.terminal import (
-    FAINT,
-    FAIR,
-    GOOD,
-    POOR,
-    STRONG,
-    Line,
-    grid,
-    is_too_wide,
-    styled_lines,
-    wrapped,
-    wrapped_lines,
-)
+from nsys2prv.vocabulary.terminal import FAINT, FAIR, GOOD, POOR, STRONG, Line, grid, is_too_wide, styled_lines, wrapped_lines
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _LONGEST_PATH = 200
@@ -58,7 +46,7 @@ def efficiency_as_text(
     if shown and not verbose:
         names = ", ".join(table.name for table in shown)
         advice = "what to do about each finding, and " if tables["findings"].height else ""
-        lines += ["", *wrapped(f"With -v also {advice}{counted(len(shown), 'table')}: {names}", width)]
+        lines += ["", *wrapped_lines([f"With -v also {advice}{counted(len(shown), 'table')}: {names}"], width)]
     for table in shown if verbose else ():
         lines += _table_lines(table, tables, rows, width)
         if table.name == "devices":
@@ -278,7 +266,7 @@ def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame, width: int | None) ->
     if remainder := absent - int(shown["total_ns"].sum()):
         cells.append(["less each", time(remainder), percent(remainder / elapsed)])
     title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
-    return ["", *wrapped(title, width), *grid(["cause", "total", "of all time"], cells, frozenset({0}), width)]
+    return ["", *wrapped_lines([title], width), *grid(["cause", "total", "of all time"], cells, frozenset({0}), width)]
 
 
 def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:

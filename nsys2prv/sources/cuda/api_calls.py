@@ -67,10 +67,8 @@ _NO_ERROR = (0, 600)
 
 
 def failed_calls(report: Report) -> pl.DataFrame:
-    """Calls that failed, the most frequent first: columns `label`, `error` (its name, else its number), `count`. Only reports
-    without kernels are looked through: in others few calls fail, and many are there."""
-    if any(map(report.has_rows, ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"))):
-        return pl.DataFrame(schema={"label": pl.String, "count": pl.Int64, "error": pl.String})
+    """Calls that failed, the most frequent first: columns `label`, `count`, `error` (its name, else its number). All calls are
+    looked through."""
     calls = report.scan(CALLS.table, ["nameId"], ["returnValue", "eventClass"])
     failed = calls.filter(IS_CALL, ~pl.col("returnValue").is_in(_NO_ERROR))
     counts = failed.group_by("nameId", "returnValue").agg(count=pl.len().cast(pl.Int64)).collect()
