@@ -211,8 +211,8 @@ def _look_back(
 
 
 def class_code(kind: EdgeKind, label: AnyColumn | int = NONE) -> Any:
-    """The class of edges, by their kind and perhaps a label (of a call) or an event type, in the place of their least weight
-    where that is not known of each edge. It is below 0."""
+    """The class of edges, by their kind and perhaps a label (of a call) or another small number, in the place of their least
+    weight where that is not known of each edge. It is below 0."""
     return -(kind + len(EdgeKind) * (label + 1)) - 1
 
 

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, measure_nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
-from nsys2prv.execution.row_order import drop_duplicates
+from nsys2prv.execution.row_order import distinct, drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.call_names import WAITING_COLLECTIVES, MessagePart, message_parts
 from nsys2prv.vocabulary.name_rules import first_match
@@ -163,8 +163,8 @@ def _add_device_edges(parts: GraphParts) -> None:
     is_work = ~labels.is_of(event_types.NCCL_KERNEL)[label]
     edges.add(EdgeKind.DEVICE_WORK, start[is_work], end[is_work], WHOLE)
     edges.add(EdgeKind.STREAM_ORDER, points.before[start], start, class_code(EdgeKind.STREAM_ORDER))
-    call, numbers = points.starts(parts.launches, "row", "launched"), labels.frame["number"].to_numpy()
-    edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, numbers[label]))
+    call, event_type = points.starts(parts.launches, "row", "launched"), distinct(labels.frame["number"].to_numpy()).place
+    edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, event_type[label]))
 
 
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
