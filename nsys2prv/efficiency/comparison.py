@@ -18,12 +18,11 @@ from nsys2prv.efficiency.comparison_tables import GPU, PROCESS
 from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
 from nsys2prv.efficiency.measure import changed_options, measure
-from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
-from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
+from nsys2prv.efficiency.verdict import BAR_COLUMNS, WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
 from nsys2prv.efficiency.window import WARM_UP
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.paths import check_are_reports
@@ -353,8 +352,7 @@ def _wall_time_parts(result: EfficiencyResult, basis: str, by: ComparedBy) -> Se
     if basis == "run" or of_iterations.is_empty():
         return wall_time_parts(tables)
     usual = of_iterations.filter(pl.col("iteration").is_in(_usual_iterations(result)["iteration"].implode()))
-    means = pl.col("elapsed_ns", "compute_ns", *PART_COLUMNS).mean()
-    of_devices = usual.group_by("device", maintain_order=True).agg(means)
+    of_devices = usual.group_by("device", maintain_order=True).agg(pl.col(BAR_COLUMNS).mean())
     return wall_time_parts({**tables, "absent_time": of_devices, "absent_parts": tables["absent_parts"].clear()})
 
 

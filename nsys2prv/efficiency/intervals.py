@@ -296,6 +296,22 @@ def time_where(of_groups: Segments, selected: Mask, windows: Iterable[npt.ArrayL
     return inside
 
 
+class Spans:
+    """Times of groups: columns group (a number from 0), begin and end, in any order; those of a group that overlap are one.
+    `merged` are these, in the order of group and time."""
+
+    def __init__(self, spans: Iterable[npt.ArrayLike]) -> None:
+        covered = segments(Intervals.of(*spans))
+        self.merged = covered.where(covered.counts[0] > 0)
+        self._covered = Elapsed(covered, (covered.counts[0] == 0).view(np.uint8), 1)
+
+    def inside(self, group: Integers, begin: Numbers, end: Numbers, which: Mask | None = None) -> Numbers:
+        """Time of the spans of a group from a begin to an end, ns: columns of equal length; 0 but for `which` of their rows."""
+        inside, place = np.zeros(len(group), dtype=np.int64), slice(None) if which is None else np.flatnonzero(which)
+        (inside[place],) = self._covered.in_windows(group[place], begin[place], end[place])
+        return inside
+
+
 # -- places --------------------------------------------------------------------------------------------
 
 

@@ -18,12 +18,13 @@ from nsys2prv.efficiency import host_states, run_events
 from nsys2prv.efficiency.clock_accuracy import TaskClocks
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, FIRST_CALL, PROFILER
-from nsys2prv.efficiency.intervals import NONE, Elapsed, Integers, Intervals, Mask, Numbers, Segments, segments
+from nsys2prv.efficiency.intervals import NONE, Elapsed, Integers, Intervals, Mask, Numbers, Segments, Spans, segments
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, OS_TYPES, RANGES, Collection, RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow
 from nsys2prv.execution.external_sort import ExternalSort, Window
 from nsys2prv.execution.row_order import in_content_order, rows_in_order
 from nsys2prv.sources.cuda.api_calls import STATES_BY_NAME
+from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE, MIGRATION_CAUSES
 from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.name_rules import first_match
 
@@ -224,6 +225,16 @@ class MeasuredRun:
     def moves_pages(self) -> Mask:
         """Which operations move unified memory: they are on the row of a stream, but not in its order."""
         return self.is_named(self.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
+
+    @cached_property
+    def page_moves(self) -> Spans:
+        """When kernels of each device may wait for pages of unified memory: these move, and no prefetch asked for them, or
+        their faults are handled."""
+        prefetches = [value for value, cause in self.events.names(MIGRATION_CAUSE).items() if cause == MIGRATION_CAUSES[1]]
+        is_asked_for = pl.col("migration").is_in(prefetches).fill_null(value=False)
+        moves = self.operations.filter(pl.Series(self.moves_pages), ~is_asked_for), self.frame(run_events.PAGE_FAULTS)
+        located = self.events.rows.located(pl.concat(rows.select("row", "start", "end") for rows in moves))
+        return Spans(located.select("device", "start", "end"))
 
     @cached_property
     def on_devices(self) -> Segments:

@@ -39,6 +39,8 @@ _OF_MPI = (
     ("mpi_communication_efficiency", "MPI communication efficiency", "of the process that is longest outside of MPI"),
 )
 """Names, titles and notes of tiles of runs without a GPU; the second of the first two where scheduling was recorded."""
+BAR_COLUMNS = ("elapsed_ns", "compute_ns", "paging_ns", *parts.PART_COLUMNS)
+"""Of `absent_time`: what its parts of the wall time are made of."""
 _Spent = tuple[str, str, str, float]
 """Name, title, group and time of a part of the wall time."""
 
@@ -99,8 +101,11 @@ def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
     devices = tables["absent_time"]
     if devices.is_empty():
         return wall_time_of_hosts(tables)
-    means = {name: _sum(devices[name]) / devices.height for name in ("elapsed_ns", "compute_ns", *parts.PART_COLUMNS)}
-    spent: list[_Spent] = [("compute", "computing", "compute", means["compute_ns"])]
+    means = {name: _sum(devices[name]) / devices.height for name in BAR_COLUMNS}
+    spent: list[_Spent] = [
+        ("compute", "computing", "compute", means["compute_ns"] - means["paging_ns"]),
+        ("paging", "computing, or waiting for pages that move", parts.COPIES, means["paging_ns"]),
+    ]
     for part in parts.PARTS:
         if part.name == "undecided":
             spent += _undecided(part, tables["absent_parts"], devices.height, means[part.column])

@@ -153,7 +153,7 @@ class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """These collectives take no time once all ranks are there."""
-        kernels = finding.losses.of_devices(self.events(evidence)).select("end", begin="start", group="row")
+        kernels = finding.losses.of_devices(self.events(evidence)).select("row", "start", "end")
         return changes.without_collectives(built, kernels)
 
 

@@ -10,7 +10,6 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.graph.bounds import moves_of_pages
 from nsys2prv.efficiency.graph.changes import scaled_kernels
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -442,10 +441,9 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         device, start, end = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
         alone = time_where(run.on_devices, is_single, (device, start, end))
         # More blocks wait for pages that move as long. Without faults it is not known how long that is.
-        if (moves := moves_of_pages(run)) is not None:
-            waits = moves.inside(device, start, end, alone > 0)
-            is_open = run.frame(PAGE_FAULTS).is_empty() & (waits > self.moving.value * alone)
-            alone = np.where(is_open, 0, np.maximum(alone - waits, 0))
+        waits = run.page_moves.inside(device, start, end, alone > 0)
+        is_open = run.frame(PAGE_FAULTS).is_empty() & (waits > self.moving.value * alone)
+        alone = np.where(is_open, 0, np.maximum(alone - waits, 0))
         return kernels.with_columns(cost=(pl.Series(alone) * (1 - part)).round().cast(pl.Int64))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -16,7 +15,7 @@ from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, with
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import time_where
-from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL, KERNEL_TYPES, MEMORY, MeasuredRun
+from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
 from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE, MIGRATION_CAUSES
@@ -26,8 +25,7 @@ from nsys2prv.vocabulary.wording import percent, time
 TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
 OF_UNIFIED_MEMORY = (11, 12)
-_FAULTS = "--cuda-um-gpu-page-faults=true"
-"""What records how long kernels wait for pages that move."""
+_IS_MIGRATION = pl.col("kind").is_in(OF_UNIFIED_MEMORY)
 _DONE = 0.9
 """Part of the time in which a run does something, from which on nobody needs to advise it."""
 
@@ -46,13 +44,12 @@ class DeviceCopies(Measurement):
 
     copies: pl.DataFrame
 
-    def losses(self, evidence: Evidence, which: pl.Expr, *, beside_kernels: bool = False) -> Losses:
-        """What some copies cost on each device: their time in which no kernel runs, or `beside_kernels`, too."""
+    def losses(self, evidence: Evidence, which: pl.Expr) -> Losses:
+        """What some copies cost on each device: their time in which no kernel runs."""
         length = pl.col("end") - pl.col("begin")
-        cost, limit = (length, "memory_ns") if beside_kernels else (pl.col("alone"), "memory_alone_ns")
-        occurrences = self.copies.filter(which).with_columns(cost=cost, length=length, bytes="size")
+        occurrences = self.copies.filter(which).with_columns(cost="alone", length=length, bytes="size")
         # Copies that run at the same time are alone at the same time.
-        return Losses.of(evidence.run, occurrences, ("length", "bytes")).at_most(evidence.column(limit))
+        return Losses.of(evidence.run, occurrences, ("length", "bytes")).at_most(evidence.column("memory_alone_ns"))
 
 
 def device_copies(run: MeasuredRun) -> DeviceCopies:
@@ -71,15 +68,7 @@ def device_copies(run: MeasuredRun) -> DeviceCopies:
     copies = copies.filter(pl.col("kind").is_not_null() & (pl.col("device") >= 0))
     is_alone = run.on_devices.mask == 1 << MEMORY
     alone = time_where(run.on_devices, is_alone, copies.select("device", "begin", "end"))
-    copies = copies.with_columns(alone=pl.Series(alone))
-    moving = together(copies.filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY)))
-    if moving.is_empty() or not run.frame(PAGE_FAULTS).is_empty():
-        return DeviceCopies(copies)
-    computing = run.on_devices.mask & (1 << KERNEL) > 0
-    beside = int(time_where(run.on_devices, computing, moving.select("device", "begin", "end")).sum())
-    kernels = int(run.on_devices.lengths()[computing].sum())
-    text = f"pages move for {time(beside)} of the {time(kernels)} of kernels: how long these wait for them was not recorded"
-    return DeviceCopies(copies, warnings=[f"{text} ({_FAULTS})"] if beside > rule.PAGE_MOVES.value * kernels else [])
+    return DeviceCopies(copies.with_columns(alone=pl.Series(alone)))
 
 
 _HOST_COPY = pl.col("kind").is_in([TO_DEVICE, TO_HOST])
@@ -209,9 +198,9 @@ class _LargeCopies(FindingRule, texts="large-copies"):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """No call waits for the copies; they are as fast as pinned ones, or take no time where their memory does not matter."""
-        copies = self.copies_of(finding.losses, evidence).select("begin", "end", group="row")
+        copies = self.copies_of(finding.losses, evidence).select("row", "begin", "end")
         factor, devices = (self.factor(evidence)[0], finding.losses.indices) if self.can_be_faster else (0.0, [])
-        gaps = evidence.gaps.of(devices).filter(pl.col("row") >= 0).select("begin", "end", group="row")
+        gaps = evidence.gaps.of(devices).filter(pl.col("row") >= 0).select("row", "begin", "end")
         return faster_copies(built, copies, factor, gaps)
 
 
@@ -311,39 +300,38 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
     both_ways = Threshold("least part of the bytes in one direction, for `back and forth`", 0.1, "else pages migrate once")
     least = Threshold.least_share(0.02, "less is not worth a prefetch")
 
-    def losses(self, evidence: Evidence, kinds: Sequence[int] = OF_UNIFIED_MEMORY) -> Losses:
-        """Migrations of some kinds: kernels wait for pages that are not there."""
-        return evidence.run.measured(DeviceCopies).losses(evidence, pl.col("kind").is_in(kinds), beside_kernels=True)
+    def losses(self, evidence: Evidence) -> Losses:
+        """Migrations: kernels wait for pages that are not there, also while their faults are handled."""
+        moves, length = evidence.run.page_moves.merged, pl.col("end") - pl.col("begin")
+        waits = pl.DataFrame({"device": moves.group, "begin": moves.begin, "end": moves.end})
+        migrations = evidence.run.measured(DeviceCopies).copies.filter(_IS_MIGRATION)
+        # Where a kernel waits for pages that others fetch, nothing of it is in these times.
+        migrated, waiting = (Losses.of(evidence.run, times.with_columns(cost=length)) for times in (migrations, waits))
+        cost = waiting.devices.select("device", "cost")
+        return Losses(migrated.devices.drop("cost").join(cost, on="device", maintain_order="left"), waiting.parts)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        of_kinds = (self.losses(evidence, [kind]) for kind in OF_UNIFIED_MEMORY)
-        there, back = (of_kind.where(pl.col("device").is_in(losses.indices)) for of_kind in of_kinds)
-        moved, returned = there.total("bytes"), back.total("bytes")
+        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies.filter(_IS_MIGRATION))
+        of_kinds = [copies.filter(pl.col("kind") == kind) for kind in OF_UNIFIED_MEMORY]
+        moved, returned = (int(of_kind["size"].sum()) for of_kind in of_kinds)
+        to_device, to_host = (int(together(of_kind)["cost"].sum()) for of_kind in of_kinds)
         fewer = min(moved, returned) / max(moved + returned, 1)
-        copies = losses.of_devices(evidence.run.measured(DeviceCopies).copies).filter(pl.col("kind").is_in(OF_UNIFIED_MEMORY))
         evicted = int(copies.filter("is_evicted")["size"].sum()) / max(moved + returned, 1)
         turns = ": pages migrate back and forth" if fewer >= self.both_ways.value else ""
         room = f"; {percent(evicted)} of all were evicted, as the device has no room for them"
         faults = losses.of_devices(evidence.rows.located(evidence.run.frame(PAGE_FAULTS)))
-        faults = faults.select("device", "end", begin="start").cast(pl.Int64)
-        handled = int(together(faults)["cost"].sum())
-        finding = self.finding(
+        handled = int(together(faults.select("device", "end", begin="start"))["cost"].sum())
+        waiting = f"page faults of kernels are handled for {time(handled)}"
+        unknown = "how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
+        return self.finding(
             losses,
             moved=moved,
             returned=returned,
             fewer=fewer,
-            to_device=there.cost,
-            to_host=back.cost,
+            to_device=to_device,
+            to_host=to_host,
             size=str(Number("", (moved + returned) / losses.total("count"), "bytes")),
-            turns=f"{turns}{room if evicted >= self.both_ways.value else ''}",
+            turns=f"{turns}{room if evicted >= self.both_ways.value else ''}; {waiting if faults.height else unknown}",
             faults=faults.height,
             handled=handled,
         )
-        if faults.is_empty():
-            return replace(finding, text=f"{finding.text}; how long kernels wait for page faults was not recorded ({_FAULTS})")
-        waits = Losses.of(evidence.run, together(pl.concat([faults, copies.select(faults.columns).cast(pl.Int64)])))
-        cost = waits.devices.select("device", "cost")
-        waiting = Losses(losses.devices.drop("cost").join(cost, on="device", maintain_order="left"), waits.parts)
-        text = f"{finding.text}; page faults of kernels are handled for {time(handled)}"
-        # Where a kernel waits for pages that others fetch, nothing of it is in these times.
-        return replace(finding, text=text, losses=waiting)

@@ -19,14 +19,13 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
-from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
-from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers
-from nsys2prv.efficiency.measured_run import NO_CALL, MeasuredRun
+from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers, Spans
+from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
-from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, PAGE_FAULTS
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.call_names import TIMERS
 
@@ -92,7 +91,7 @@ def open_waits(built: BuiltGraph) -> OpenWaits:
     rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
     is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
     is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]
-    off_cpu = Spans(times.select("end", group="row", begin="start")).inside(edges.row, edges.begin, edges.end, is_seen)
+    off_cpu = Spans(times.select("row", "start", "end")).inside(edges.row, edges.begin, edges.end, is_seen)
     wait = np.where(is_host, np.where(is_seen, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
     wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
     is_open = wait >= _LEAST_OFF_CPU
@@ -123,7 +122,7 @@ class UncertainRun:
     """What is not known of the times of a run, for all its replays; `built` is its graph."""
 
     def __init__(self, built: BuiltGraph) -> None:
-        self.built, self._waits, self._moves = built, open_waits(built), moves_of_pages(built.context)
+        self.built, self._waits, self._moves = built, open_waits(built), built.context.page_moves
         margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
         self._reasons = [CLOCKS] if margin or len(built.backward) else []
         if len(built.open_ends):
@@ -135,7 +134,7 @@ class UncertainRun:
         if not self._unknown and not np.isfinite(margin):
             self._unknown = [NOT_TIED, *self._reasons[1:]]
         self._reasons += [WAITS] if len(self._waits.number) else []
-        self._reasons += [PAGES] if self._moves is not None else []
+        self._reasons += [PAGES] if len(self._moves.merged) else []
 
     def bounds(self, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()) -> ReplayBounds:
         """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
@@ -157,9 +156,9 @@ class UncertainRun:
         def longest(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
             longer = self._waits.variant(edges, weight, limit, HELD if has_producers else FREE)
             limit[ends] = HELD
-            if self._moves is not None:
-                is_shorter = (edges.kind == EdgeKind.DEVICE_WORK) & (weight < edges.weight)
-                moving = self._moves.inside(built.context.events.rows.device[edges.row], edges.begin, edges.end, is_shorter)
+            if len(self._moves.merged):
+                device, is_work = built.context.events.rows.device[edges.row], edges.kind == EdgeKind.DEVICE_WORK
+                moving = self._moves.inside(device, edges.begin, edges.end, is_work)
                 longer = longer + np.minimum(moving, np.maximum(edges.weight - weight, 0))
             return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64)
 
@@ -167,14 +166,6 @@ class UncertainRun:
         if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
             return ReplayBounds(replayed, least, None, [*self._reasons, _LONGER])
         return ReplayBounds(replayed, least, most, self._reasons)
-
-
-def moves_of_pages(run: MeasuredRun) -> Spans | None:
-    """Times of devices in which pages of unified memory move, or their faults are handled; None: there are none."""
-    edges = pl.col("row", "start", "end")
-    moves = pl.concat([run.operations.filter(pl.Series(run.moves_pages)).select(edges), run.frame(PAGE_FAULTS).select(edges)])
-    located = run.events.rows.located(moves).filter(pl.col("device") >= 0)
-    return Spans(located.select("end", group="device", begin="start")) if located.height else None
 
 
 def _margins(built: BuiltGraph, edges: Edges) -> Floats:

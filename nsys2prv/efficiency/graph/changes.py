@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.graph.cuda_waits import named_values
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
-from nsys2prv.efficiency.intervals import Elapsed, Floats, Integers, Intervals, Mask, Numbers, segments
+from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Numbers, Spans
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.what_if_options import Scaling
@@ -36,23 +36,9 @@ _LEAST_LESS = 0.001
 """Passes end when all that takes less time is less than this part of the run."""
 
 
-class Spans:
-    """Times that a change takes away: columns `group` (a number from 0), `begin` and `end`, in any order; those of a group that
-    overlap are one."""
-
-    def __init__(self, spans: pl.DataFrame) -> None:
-        covered = segments(Intervals.of(*(spans[name].to_numpy() for name in ("group", "begin", "end"))))
-        self._covered = Elapsed(covered, (covered.counts[0] == 0).view(np.uint8), 1)
-
-    def inside(self, group: Integers, begin: Numbers, end: Numbers, which: Mask) -> Numbers:
-        """Time of the spans of a group from a begin to an end, ns: columns of equal length; 0 but for some of their rows."""
-        inside, place = np.zeros(len(which), dtype=np.int64), np.flatnonzero(which)
-        (inside[place],) = self._covered.in_windows(group[place], begin[place], end[place])
-        return inside
-
-    def hold_ends_of(self, edges: Edges, which: Mask) -> Mask:
-        """Which of some edges end inside of spans of their rows."""
-        return self.inside(edges.row, edges.end - 1, edges.end, which) > 0
+def _hold_ends(spans: Spans, edges: Edges, which: Mask) -> Mask:
+    """Which of some edges end inside of spans of their rows."""
+    return spans.inside(edges.row, edges.end - 1, edges.end, which) > 0
 
 
 def _setting(value: int, which: Callable[[Edges], Mask]) -> Step:
@@ -90,15 +76,15 @@ def no_launch_cost(built: BuiltGraph) -> Step:
 
 def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
     """Times in which hosts of some tasks (None: of all) load data take so many times as long."""
-    task, loads = built.context.events.rows.task, times_of_loading(built.context).rename({"row": "group"})
-    is_of_tasks = np.isin(task[loads["group"].to_numpy()], task if tasks is None else tasks)
+    task, loads = built.context.events.rows.task, times_of_loading(built.context)
+    is_of_tasks = np.isin(task[loads["row"].to_numpy()], task if tasks is None else tasks)
     spans = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
         is_loading = of_thread & (spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin)
         # Without loading nothing wakes who waits for it.
-        wakes = spans.hold_ends_of(edges, edges.kind == EdgeKind.WAKE_UP)
+        wakes = _hold_ends(spans, edges, edges.kind == EdgeKind.WAKE_UP)
         return np.where(wakes & (times < 1), REMOVED, _scaled(weight, is_loading, times))
 
     return step
@@ -174,8 +160,8 @@ def names_of_work(built: BuiltGraph) -> pl.DataFrame:
 def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
     """Gaps (`device`, `row` of the thread that launched what comes after, -1: not known, `begin` and `end`, ns) by the row of
     the thread, and by device: groups behind those of all rows."""
-    threads = gaps.filter(pl.col("row") >= 0).select("begin", "end", group="row")
-    devices = gaps.select("begin", "end", group=pl.col("device") + len(built.context.events.rows.names))
+    edges, device = ("begin", "end"), pl.col("device") + len(built.context.events.rows.names)
+    threads, devices = gaps.filter(pl.col("row") >= 0).select("row", *edges), gaps.select(device.alias("row"), *edges)
     return Spans(pl.concat([threads, devices]))
 
 
@@ -208,7 +194,7 @@ def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     threads = np.isin(np.arange(len(built.context.events.rows.names) + 1), gaps["row"].unique().to_numpy())
 
     def is_wait(edges: Edges) -> Mask:
-        return spans.hold_ends_of(edges, np.isin(edges.kind, _FOR_DEVICES))
+        return _hold_ends(spans, edges, np.isin(edges.kind, _FOR_DEVICES))
 
     synchronizations = built.graph.of_kind(*_FOR_DEVICES)
     counts = np.bincount(synchronizations.label[is_wait(synchronizations)], minlength=len(causes))
@@ -245,18 +231,18 @@ def without_transfers(built: BuiltGraph, devices: Sequence[int]) -> Step:
 
 
 def without_collectives(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
-    """Some NCCL kernels (columns `group`: row of the stream, `begin`, `end`) take no time, once all members are there."""
+    """Some NCCL kernels (columns `row`, `start`, `end`) take no time, once all members are there."""
     is_nccl, spans = built.labels.is_of(event_types.NCCL_KERNEL), Spans(kernels)
-    return _setting(0, lambda edges: spans.hold_ends_of(edges, np.isin(edges.kind, _WORK) & is_nccl[edges.label]))
+    return _setting(0, lambda edges: _hold_ends(spans, edges, np.isin(edges.kind, _WORK) & is_nccl[edges.label]))
 
 
 def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float, staging: pl.DataFrame) -> Step:
-    """Copies (columns `group`: row of the stream, `begin`, `end`) take so many times as long, and calls that copy don't take
-    the time of the copies, nor times of `staging` (`group`: a row of the same task): they don't wait for them, nor move their
+    """Copies (columns `row`, `begin`, `end`) take so many times as long, and calls that copy don't take
+    the time of the copies, nor times of `staging` (likewise, a row of the same task): they don't wait for them, nor move their
     data themselves."""
     rows, copying = built.context.events.rows, built.labels.causes == MEMORY_CALL
     times = pl.concat([copies, staging])
-    spans, of_tasks = Spans(copies), Spans(times.with_columns(group=pl.Series(rows.task[times["group"].to_numpy()])))
+    spans, of_tasks = Spans(copies), Spans((rows.task[times["row"].to_numpy()], times["begin"], times["end"]))
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         is_copy = spans.inside(edges.row, edges.begin, edges.end, edges.kind == EdgeKind.DEVICE_WORK) > 0

@@ -29,7 +29,6 @@ _LEAST_HELD = 10_000
 """From when an operation could have started to its start, ns: launches alone take up to about this."""
 _LONGEST_RELEASE = 15_000
 """From the end of what was awaited to the start of what waited, at most, ns: 1 to 14 us on the A100 of a real report."""
-
 FEWEST_PENDING = 900
 """Operations of the stream that are launched and have not started: records of events take places in the queue, too."""
 LONGER = 2.0
@@ -39,13 +38,11 @@ LONGEST_RELEASE = 10_000
 _USUAL = 0.1
 """Quantile of the lengths of launch calls that is the usual one: in a full queue most are blocked."""
 _BARS_PER_DOUBLING = 16
-
 BLOCKED = dict.fromkeys(
     ("row", "begin", "until", "usual", "pending", "free_row", "free_start", "next_row", "next_start"), pl.Int64
 )
 """Columns of blocked calls: row of the thread and times, ns; usual length, ns; operations that were pending when it ended; row
 and start of the operation that made place, and of the one that was launched."""
-
 EDGE_SCHEMA = dict.fromkeys(("row", "start", "end", "awaited_row", "awaited_start", "awaited_end"), pl.Int64)
 """What waits, and what it waits for: rows, start and end, ns."""
 

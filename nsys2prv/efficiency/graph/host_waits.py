@@ -24,10 +24,8 @@ _LONG_SEND = 50_000
 """ns that a send takes at least if it waits for the receive: one that only hands over its data takes less."""
 _LONG_AGO = 100_000
 """ns before a receive was called in which a message has arrived that was sent then."""
-
 _LEAST_STAGING = 10_000
 """ns that a call takes at least which hands over the data of a copy: one that only starts the copy takes less."""
-
 LONGEST_WAKE_UP = 50_000
 """From the end of a call that ends a wait to the end of the wait, at most, ns."""
 _LONG_CALL, _LONGEST_TURN = 1_000_000, 100_000
@@ -36,12 +34,10 @@ of the other at most. Ends of calls as long as that are hardly so near by chance
 _MOSTLY = 0.5
 """Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and part of a call that copies in
 which the copy runs, at least, where the call hands over its data."""
-
 _FIRST_CALLS = 64
 """Calls of each task on a communicator that decide where its numbers begin."""
 _MOST_MISSING = 8
 """Calls that may be missing at the beginning of a task."""
-
 _COLLECTIVE = ["communicator", "place"]
 COLLECTIVE_SCHEMA = {
     **dict.fromkeys(("collective", "start", "end", "kind", "members", "awaited_start"), pl.Int64),

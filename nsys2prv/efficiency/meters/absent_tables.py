@@ -113,6 +113,11 @@ _ABSENT = Column.ns(
     "absent_ns", "compute-absent time: no kernel but NCCL kernels, and no graph, runs; the sum of the parts below"
 )
 _SHARE = Column.share("absent_share", "`absent_ns` / the time in question")
+_PAGING = Column.ns(
+    "paging_ns",
+    "of `compute_ns`, pages of unified memory move that no prefetch asked for, or their faults are handled: "
+    "kernels compute, or wait for them",
+)
 _THREAD = (
     Column.text("task", "task of the launching thread; null when not known"),
     Column.text("thread", "thread that launched the next compute kernel"),
@@ -122,14 +127,14 @@ _STARVED = (
     Column.ns("off_cpu_ns", "of it, the thread was off its CPU; null where its scheduling was not recorded"),
 )
 
-_OF_WINDOW = (Column.ns("compute_ns", "of it, a compute kernel runs"), _ABSENT, _SHARE, *_PARTS_OF_TIME)
+_OF_WINDOW = (Column.ns("compute_ns", "of it, a compute kernel runs"), _PAGING, _ABSENT, _SHARE, *_PARTS_OF_TIME)
 
 ABSENT_TIME = Table(
     "absent_time",
     "Compute-absent time",
     "one device",
-    (DEVICE, Column.ns("elapsed_ns", "E"), Column.ns("compute_ns", "time in which a compute kernel runs"), _ABSENT, _SHARE,
-     *_PARTS_OF_TIME,
+    (DEVICE, Column.ns("elapsed_ns", "E"), Column.ns("compute_ns", "time in which a compute kernel runs"), _PAGING,
+     _ABSENT, _SHARE, *_PARTS_OF_TIME,
      Column.ns("off_cpu_ns", "`starved_off_cpu_ns`; null where scheduling was not recorded")),
     page=OnPage("absent", columns=("device", "elapsed_ns", "compute_ns", "absent_ns", "absent_share", "start_up_ns",
         "starved_launch_ns", "starved_synchronization_ns", "starved_host_ns", "late_rank_ns", "transfer_ns", "communication_ns",

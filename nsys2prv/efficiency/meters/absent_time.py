@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.activity_times import devices_of_tasks, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
-from nsys2prv.efficiency.intervals import NONE, Intervals, moments_inside, segments
+from nsys2prv.efficiency.intervals import NONE, Intervals, Spans, moments_inside, segments
 from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
@@ -88,10 +88,11 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
             }
         )
     sums = {name: pl.concat(block[name] for block in blocks) for name in blocks[0]}
-    of_iterations = _of_windows(run, sums["iterations"], iterations).head(parts.MOST_ITERATION_ROWS)
+    paging = _paging(run)
+    of_iterations = _of_windows(run, sums["iterations"], iterations, paging).head(parts.MOST_ITERATION_ROWS)
     filled = {
-        parts.ABSENT_TIME: _by_device(run, sums["parts"]),
-        parts.ABSENT_REGIONS: _longest_regions(run, _of_windows(run, sums["regions"], regions)),
+        parts.ABSENT_TIME: _by_device(run, sums["parts"], paging),
+        parts.ABSENT_REGIONS: _longest_regions(run, _of_windows(run, sums["regions"], regions, paging)),
         parts.ABSENT_ITERATIONS: of_iterations.with_columns(iteration="slot"),
         parts.ABSENT_PARTS: _details(run, sums["parts"]),
         parts.ABSENT_CALLS: _host_rows(run, sums["hosts"], "call", "part").with_columns(part=_TITLE),
@@ -101,6 +102,13 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     if sums["hosts"]["range_number"].count():
         filled[parts.ABSENT_RANGES] = _host_rows(run, sums["hosts"], "range")
     return AbsentTime(sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"], tables=filled)
+
+
+def _paging(run: MeasuredRun) -> Spans:
+    """When compute kernels run on each device while pages move for which they may wait."""
+    _, segment, begin, end = run.on_devices.cut(run.page_moves.merged)
+    is_computing = run.on_devices.counts[KERNEL][segment] > 0
+    return Spans(column[is_computing] for column in (run.on_devices.group[segment], begin, end))
 
 
 def _of_devices(run: MeasuredRun, sums: pl.DataFrame) -> pl.DataFrame:
@@ -114,18 +122,21 @@ def _of_devices(run: MeasuredRun, sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _by_device(run: MeasuredRun, by_part: pl.DataFrame) -> pl.DataFrame:
+def _by_device(run: MeasuredRun, by_part: pl.DataFrame, paging: Spans) -> pl.DataFrame:
     rows = run.events.rows
     is_scheduled = pl.col("task").is_in(rows.task[run.callers[run.is_scheduled]].tolist())
     scheduled = devices_of_tasks(rows).filter(is_scheduled)["group"].to_list()
     devices = pl.DataFrame({"device": range(len(rows.devices))}, schema={"device": pl.Int32})
-    devices = devices.with_columns(elapsed_ns=pl.lit(run.events.length, pl.Int64))
+    time = pl.Series(paging.inside(*devices.select("device", begin=0, end=run.events.length).to_numpy().T))
+    devices = devices.with_columns(elapsed_ns=pl.lit(run.events.length, pl.Int64), paging_ns=time)
     off_cpu = pl.when(pl.col("device").is_in(scheduled)).then("starved_off_cpu_ns")
     return _of_devices(run, _by_columns(by_part, devices, "device").with_columns(off_cpu_ns=off_cpu))
 
 
-def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    lengths = windows.group_by("slot", device="group").agg(elapsed_ns=_LENGTH.sum()).sort("slot", "device")
+def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame, paging: Spans) -> pl.DataFrame:
+    windows = windows.with_columns(paging_ns=pl.Series(paging.inside(*windows.select("group", "begin", "end").to_numpy().T)))
+    of_slots = windows.group_by("slot", device="group").agg(pl.col("paging_ns").sum(), elapsed_ns=_LENGTH.sum())
+    lengths = of_slots.sort("slot", "device")
     return _of_devices(run, _by_columns(sums, lengths, "slot", "device"))
 
 

@@ -9,9 +9,9 @@ import pytest
 from support.measured import events_of
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.graph.changes import Spans
 from nsys2prv.efficiency.graph.moments import RunMoments, run_moments
 from nsys2prv.efficiency.graph.run_graph import graph_of_run
+from nsys2prv.efficiency.intervals import Spans
 from nsys2prv.efficiency.measured_run import MeasuredRun
 
 LAUNCH, SYNCHRONIZATION, LONG = 1, 2, 3
