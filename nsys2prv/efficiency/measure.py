@@ -104,13 +104,16 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
         if iterations.steady is None:
             raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
         span = iterations.steady
-    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work)
+    recording = events.length if options.time else max([events.length, *events.stops])
+    return MeasuredWindow(options.window.name, span, program, recording, iterations, mpi_work)
 
 
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     """First start and last end of the program's own events; where `--time` selects an edge, that edge."""
     length = recorded.events.length
-    frames = [recorded.frame(collection) for collection in _OF_PROGRAM]
+    # Threads of the profiler can wait for it long after the program.
+    is_of_program = pl.lit(pl.Series(recorded.is_of_program)).gather("row")
+    frames = [recorded.frame(collection).select("row", "start", "end").filter(is_of_program) for collection in _OF_PROGRAM]
     first = max(min((int(frame["start"].to_numpy().min()) for frame in frames if frame.height), default=0), 0)
     # Ranges that nobody ended do so where the recording stops, those of a thread together.
     is_open = pl.struct("row", "end").is_duplicated() | pl.col("end").is_in(recorded.events.stops)

@@ -54,6 +54,8 @@ OFF_CPU_ACTIVITY = host_states.OFF_CPU - FIRST_CALL
 OS_ACTIVITIES = tuple(range(OS, OFF_CPU_ACTIVITY))
 WAITING_ACTIVITIES = (*(state - FIRST_CALL for state in host_states.WAITING), PROFILER_ACTIVITY)
 """Those in which a thread is in calls of the OS runtime; and in which it sleeps or waits, or the profiler holds it."""
+PAGE_MOVES = 0.05
+"""Part of a kernel in which pages of unified memory move, from which on it waits for them: faults take longer."""
 _LEAST_ON_CPU = 0.01
 """Time on a CPU against that of the busiest thread, of threads of which nothing but their scheduling is known."""
 
@@ -228,13 +230,25 @@ class MeasuredRun:
 
     @cached_property
     def page_moves(self) -> Spans:
-        """When kernels of each device may wait for pages of unified memory: these move, and no prefetch asked for them, or
-        their faults are handled."""
+        """When pages of unified memory of each device move that no prefetch asked for, or their faults are handled."""
         prefetches = [value for value, cause in self.events.names(MIGRATION_CAUSE).items() if cause == MIGRATION_CAUSES[1]]
         is_asked_for = pl.col("migration").is_in(prefetches).fill_null(value=False)
         moves = self.operations.filter(pl.Series(self.moves_pages), ~is_asked_for), self.frame(run_events.PAGE_FAULTS)
         located = self.events.rows.located(pl.concat(rows.select("row", "start", "end") for rows in moves))
         return Spans(located.select("device", "start", "end"))
+
+    @cached_property
+    def page_waits(self) -> Spans:
+        """When kernels of each device may wait for pages of unified memory: these move, or, where no faults were recorded, in a
+        part of the kernel. Between two moves it waits for faults, too."""
+        merged, kernels = self.page_moves.merged, self.operations.filter(pl.Series(self.kind_of_operations == KERNEL))
+        if not len(merged) or self.frame(run_events.PAGE_FAULTS).height:
+            return self.page_moves
+        times = Intervals.of(self.events.rows.device[kernels["row"].to_numpy()], kernels["start"], kernels["end"])
+        moved = self.page_moves.inside(times.group, times.begin, times.end)
+        waiting = times.only(moved > PAGE_MOVES * (times.end - times.begin))
+        columns = zip(*((of.group, of.begin, of.end) for of in (merged, waiting)), strict=True)
+        return Spans(np.concatenate(column) for column in columns)
 
     @cached_property
     def on_devices(self) -> Segments:
@@ -267,9 +281,6 @@ class MeasuredRun:
             return calling[np.isin(rows.task[calling], list(rows.devices_of_task))]
         if len(calling):
             return calling
-        is_of_program = np.array([row_names.OF_PROFILER.match(name) is None for name in rows.names], dtype=bool)
-        # nsys has been seen to call the first thread of a process as it calls those of CUPTI.
-        is_of_program |= self._is_first_thread
         # nsys writes marks for a thread 0 that is none: what does nothing of some length, and has no samples, runs nowhere.
         length = pl.col("end") - pl.col("start")
         busy = (frame.filter(length > 0)["row"] for frame in (self.calls, self.frame(RANGES)))
@@ -277,7 +288,7 @@ class MeasuredRun:
         on_cpu = self.frame(OFF_CPU_TIMES).group_by("row").agg(time=self.events.length - length.sum())
         on_cpu = on_cpu.filter(pl.col("time") >= _LEAST_ON_CPU * pl.col("time").max())
         active = pl.concat([*busy, self.frame(FUNCTION_SAMPLES)["row"], on_cpu["row"]]).unique().to_numpy()
-        return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & is_of_program), active)
+        return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & self.is_of_program), active)
 
     @cached_property
     def lives(self) -> pl.DataFrame:
@@ -312,6 +323,13 @@ class MeasuredRun:
         rows, names = self.events.rows, zip(self.events.rows.names, self.events.rows.task, strict=True)
         is_first = [f" pid {name.rpartition('tid ')[2]} " in f" {rows.tasks[task].name} " for name, task in names]
         return np.array(is_first, dtype=bool)
+
+    @cached_property
+    def is_of_program(self) -> Mask:
+        """Which rows are not of threads of the profiler, by their names."""
+        is_of_program = np.array([row_names.OF_PROFILER.match(name) is None for name in self.events.rows.names], dtype=bool)
+        # nsys has been seen to call the first thread of a process as it calls those of CUPTI.
+        return is_of_program | self._is_first_thread
 
     @property
     def is_from_start(self) -> bool:

@@ -104,7 +104,7 @@ def wall_time_parts(tables: Mapping[str, pl.DataFrame]) -> tuple[BarPart, ...]:
     means = {name: _sum(devices[name]) / devices.height for name in BAR_COLUMNS}
     spent: list[_Spent] = [
         ("compute", "computing", "compute", means["compute_ns"] - means["paging_ns"]),
-        ("paging", "computing, or waiting for pages that move", parts.COPIES, means["paging_ns"]),
+        ("paging", "kernels that may wait for pages", parts.COPIES, means["paging_ns"]),
     ]
     for part in parts.PARTS:
         if part.name == "undecided":
@@ -206,14 +206,17 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     # NCCL kernels that count as useful work are part of what was computed, and no loss.
     is_useful = head["nccl"] == NcclPolicy.USEFUL and run["devices"] > 0
     useful = run["device_parallel_efficiency"] if is_useful else bar[0].share
-    losses = [part for part in bar[1:] if part.name != "other" and not (is_useful and part.group == parts.COMMUNICATION)]
+    waiting = 0.0 if is_useful else sum(part.share for part in bar if part.name == "paging")
+    is_known = is_useful and parts.COMMUNICATION
+    losses = [part for part in bar[1:] if part.name not in ("paging", "other") and part.group != is_known]
     largest = sorted(losses, key=lambda part: -part.share)[:1]
     # The finding may be about this time: said first, it is no further loss.
     largest_part = "".join(f"; largest part of the rest: {part.title}, {percent(part.share)}" for part in largest)
     computed = "computed or ran NCCL kernels" if is_useful else bar[0].title.replace("computing", "computed")
     computed += " at least" if _is_lost(tables) else ""
+    share = f"{percent(useful)} to {percent(useful + waiting)}" if waiting else percent(useful)
     busiest = "" if run["devices"] or _has_mpi(run) or run["threads"] < 2 else _busiest_thread(tables["threads"])
-    return f"{who} {computed} {percent(useful)} of {length}{busiest}{largest_part}{_first_finding(tables['findings'])}"
+    return f"{who} {computed} {share} of {length}{busiest}{largest_part}{_first_finding(tables['findings'])}"
 
 
 def _busiest_thread(threads: pl.DataFrame) -> str:

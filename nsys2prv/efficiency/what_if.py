@@ -225,6 +225,8 @@ def _replayed(
     if not bounds.replayed.growth:
         # What makes nothing longer does not make the run longer.
         most[0] = min(most[0], parts["measured_ns"][0])
+    # No part takes longer than all of it.
+    most = np.minimum(most, most[0])
     columns = {"replayed_ns": (limits[0], bounds.least), "least_ns": (least, bounds.least), "most_ns": (most, bounds.most)}
     parts = parts.with_columns(
         pl.lit(None if bound is None else pl.Series(values), pl.Int64).alias(name) for name, (values, bound) in columns.items()

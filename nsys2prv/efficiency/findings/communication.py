@@ -43,7 +43,7 @@ class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rul
     occurrences = "events"
     least = Threshold.least_share(0.05, "less is the normal end of a step")
     condition = pl.col("cost") >= exposed_part.value * pl.col("length")
-    or_large = at_most = True
+    or_large = at_most = is_idle = True
 
     def losses(self, evidence: Evidence) -> Losses:
         """Of NCCL kernels without their `waits` for the last rank; with the sums `length`, their duration, `of_last`, what of

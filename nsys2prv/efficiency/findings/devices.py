@@ -17,7 +17,7 @@ from nsys2prv.efficiency.intervals import time_where
 from nsys2prv.efficiency.measured_run import KERNEL
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.run_events import LAUNCH_SIZES, PAGE_FAULTS
+from nsys2prv.efficiency.run_events import LAUNCH_SIZES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
@@ -420,10 +420,9 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
 # -- kernels that use a part of the GPU -------------------------------------------------------------
 
 
-class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
+class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE, rule.PAGE_WAITS)):
     largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
-    moving = rule.PAGE_MOVES
     least = Threshold.least_share(0.05, "less is not worth another kernel")
     names_sizes = True
 
@@ -440,10 +439,8 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         is_single = run.on_devices.counts[KERNEL] == 1
         device, start, end = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
         alone = time_where(run.on_devices, is_single, (device, start, end))
-        # More blocks wait for pages that move as long. Without faults it is not known how long that is.
-        waits = run.page_moves.inside(device, start, end, alone > 0)
-        is_open = run.frame(PAGE_FAULTS).is_empty() & (waits > self.moving.value * alone)
-        alone = np.where(is_open, 0, np.maximum(alone - waits, 0))
+        # More blocks wait for pages that move as long.
+        alone = np.maximum(alone - run.page_waits.inside(device, start, end), 0)
         return kernels.with_columns(cost=(pl.Series(alone) * (1 - part)).round().cast(pl.Int64))
 
 

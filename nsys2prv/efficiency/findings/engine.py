@@ -260,9 +260,13 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
     """Of each rule that finds something: as far as the times of devices (or processes) say, and never more than the run; by
     replays without the finding, or bounded by the critical path, where that says more and it is at least `least`, ns."""
     bound, estimate = (DEVICE_BOUND, DEVICE_ESTIMATE) if evidence.devices else (HOST_BOUND, HOST_ESTIMATE)
+    # Kernels of several processes may run beside each other: of each its own gaps are lost, too.
+    is_shared = any(len(tasks) > 1 for tasks in evidence.rows.tasks_of_device.values())
+    idle_at_most = evidence.length - int(evidence.tables["devices"]["kernels_ns"].max() or 0)
     saved = {
-        rule: Saved(min(finding.saved, evidence.length), bound if rule.is_bound else estimate)
+        rule: Saved(min(finding.saved, idle_at_most if rule.is_idle else evidence.length), bound if is_bound else estimate)
         for rule, finding in findings.items()
+        for is_bound in [rule.is_bound and not (rule.is_idle and is_shared)]
     }
     path = evidence.run.measurements.get(CriticalPath)
     graph = path.graph if isinstance(path, CriticalPath) else None

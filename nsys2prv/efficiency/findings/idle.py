@@ -134,9 +134,28 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
 class _OfAllHosts(FindingRule):
     """A rule about one time in which all devices do little, whatever hosts do."""
 
+    of_cuda = ""
+    """The advice where most of the time is in one call of CUDA."""
+
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame:
         edges = finding.losses.devices.select("begin", "end").head(1)
         return pl.DataFrame({"row": evidence.run.callers}).join(edges, how="cross")
+
+    def with_call(self, finding: Finding, evidence: Evidence, begin: int, end: int) -> Finding:
+        """The same with the call in which launching threads are for most of this time, if there is one."""
+        run, threads = evidence.run, [place for place in np.unique(evidence.run.first_launchers) if place >= 0]
+        inside = run.calls.filter(
+            pl.col("row").is_in(run.callers[threads].tolist()), pl.col("end") > begin, pl.col("start") < end
+        )
+        spent = (pl.col("end").clip(upper_bound=end) - pl.col("start").clip(lower_bound=begin)).sum()
+        calls = inside.group_by("number", "value").agg(spent=spent, count=pl.len()).sort("spent", "number", "value")
+        for number, value, time_in, count in calls.tail(1).iter_rows():
+            if time_in >= _DOMINANT * (end - begin) * len(threads):
+                (name,) = run.events.named(number, pl.Series([value]))
+                advice = self.of_cuda.format(call=name) if self.of_cuda and number == event_types.CUDA_CALL else None
+                text = f"{finding.text}; most of it is in {counted(count, 'call')} of {name}, {time(time_in)}"
+                return replace(finding, text=text, advice=advice)
+        return finding
 
 
 class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
@@ -159,7 +178,8 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
             "device", begin=0, end=first, count=1, cost=pl.lit(costs).gather("device"), rows=rows_of_top(evidence.run)
         )  # fmt: skip
         (also, doing), share = _at_edge(gaps), percent(first / evidence.length)
-        return self.finding(Losses.placed(devices), also, longest, before=first, share=share, doing=doing)
+        finding = self.finding(Losses.placed(devices), also, longest, before=first, share=share, doing=doing)
+        return self.with_call(finding, evidence, 0, first)
 
 
 class StateRule(FindingRule, texts="state-rule"):
@@ -244,8 +264,6 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
 
 
 class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
-    of_cuda: str
-    """The advice where most of the time is in one call of CUDA."""
     shortest = Threshold("shortest time after the last activity", 100_000_000, "the end of a process takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has an end")
     parts = ("shut_down_ns",)
@@ -261,21 +279,7 @@ class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
         also, doing = _at_edge(evidence.gaps.all_gaps.filter(pl.col("cause") == AT_END))
         share = percent(lost / evidence.length)
         finding = self.finding(Losses.placed(losses), also, lost, after=lost, share=share, doing=doing)
-        return self._with_call(finding, evidence, last)
-
-    def _with_call(self, finding: Finding, evidence: Evidence, last: int) -> Finding:
-        """The same with the call in which launching threads are for most of this time, if there is one."""
-        run, threads = evidence.run, [place for place in np.unique(evidence.run.first_launchers) if place >= 0]
-        late = run.calls.filter(pl.col("row").is_in(run.callers[threads].tolist()) & (pl.col("end") > last))
-        spent = (pl.col("end") - pl.col("start").clip(lower_bound=last)).sum()
-        calls = late.group_by("number", "value").agg(spent=spent, count=pl.len()).sort("spent", "number", "value")
-        for number, value, time_in, count in calls.tail(1).iter_rows():
-            if time_in >= _DOMINANT * (evidence.length - last) * len(threads):
-                (name,) = run.events.named(number, pl.Series([value]))
-                advice = self.of_cuda.format(call=name) if number == event_types.CUDA_CALL else None
-                text = f"{finding.text}; most of it is in {counted(count, 'call')} of {name}, {time(time_in)}"
-                return replace(finding, text=text, advice=advice)
-        return finding
+        return self.with_call(finding, evidence, last, evidence.length)
 
 
 class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,), is_summary=True):
@@ -351,7 +355,7 @@ class LaunchBound(_ShortWork, kind="launch-bound"):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Without these gaps, and without launch calls in all other gaps of the same devices."""
-        in_gaps = without_gaps(built, evidence.gaps.of(finding.losses.indices, self.kind))
+        in_gaps = without_gaps(built, evidence.gaps.of(finding.losses.indices, self.kind), keeps_order=True)
         in_launches = without_launches(built, evidence.gaps.of(finding.losses.indices))
         return lambda window, weight: in_launches(window, in_gaps(window, weight))
 
@@ -447,6 +451,8 @@ DEFAULT_STREAM = 7
 
 
 class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, rule.NO_EVENT_WAITS)):
+    # The default stream waits for the others, too.
+    is_bound = False
     near = Threshold(
         "longest time from the end on the default stream to the start on the other", 10_000,
         "then the one waited for the other", "ns",

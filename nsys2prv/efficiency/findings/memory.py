@@ -322,7 +322,9 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         faults = losses.of_devices(evidence.rows.located(evidence.run.frame(PAGE_FAULTS)))
         handled = int(together(faults.select("device", "end", begin="start"))["cost"].sum())
         waiting = f"page faults of kernels are handled for {time(handled)}"
-        unknown = "how long kernels wait for page faults was not recorded (--cuda-um-gpu-page-faults=true)"
+        waits = evidence.run.page_waits.merged
+        most = time(int((waits.end - waits.begin).sum()))
+        unknown = f"page faults were not recorded (--cuda-um-gpu-page-faults=true): kernels and hosts may wait for up to {most}"
         return self.finding(
             losses,
             moved=moved,

@@ -49,7 +49,6 @@ LARGE_SHARE = Threshold(
 )  # fmt: skip
 GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)
 """Thresholds of all rules."""
-PAGE_MOVES = Threshold("part of a kernel in which pages move, from which on it waits for them", 0.05, "faults take longer")
 
 
 class Need(NamedTuple):
@@ -202,9 +201,16 @@ def _sizes(evidence: Evidence, *, of_kinds: bool = False) -> str | None:
 def _unified(evidence: Evidence) -> str | None:
     operations = evidence.tables["memory_operations"]
     is_used = operations.select(pl.any_horizontal(pl.col("source", "destination") == event_types.MEMORY_KINDS[4]).any()).item()
+    is_used |= evidence.tables["cuda_calls"]["call"].str.contains("(?i)Mem_?Alloc_?Managed|MallocManaged").any()
     if not is_used or operations["operation"].str.contains("Unified").any():
         return None
     return "not recorded: migrations of unified memory (--cuda-um-gpu-page-faults, --cuda-um-cpu-page-faults)"
+
+
+def _page_waits(evidence: Evidence) -> str | None:
+    waiting, computing = (evidence.tables["absent_time"][name].sum() for name in ("paging_ns", "compute_ns"))
+    is_open = 2 * waiting > computing and not evidence.tables["absent_time"].is_empty()
+    return "how long kernels wait for pages was not recorded (--cuda-um-gpu-page-faults=true)" if is_open else None
 
 
 def _matched_collectives(evidence: Evidence) -> str | None:
@@ -288,6 +294,7 @@ PARTNERS = Need(
     ),
 )
 GPU_SIZE = Need("multiprocessors of the GPUs", _gpu_size)
+PAGE_WAITS = Need("how long kernels wait for pages of unified memory, where they may do so for most of their time", _page_waits)
 EQUAL_GPUS = Need("GPUs of one kind, and what their multiprocessors hold", partial(_gpu_size, of_one_kind=True))
 ANY_WORK = Need("kernels or copies")
 NCCL_KERNELS = Need("NCCL kernels")
@@ -356,6 +363,8 @@ class FindingRule:
     is_bound, at_most
         Whether no more time can be saved than times of devices say; else what others wait for it was not recorded. Whether a
         replay without it saves more than can be won in truth, because nothing of it is left in the changed run.
+    is_idle
+        No kernel but those of NCCL runs in what it counts: a run takes at least as long as the other kernels of a device.
     is_summary
         It says that time is lost, and not to what: other findings come first.
     """
@@ -382,6 +391,7 @@ class FindingRule:
     unseen: str | None = None
     parts: Sequence[str] = ()
     is_bound: bool = True
+    is_idle: bool = False
     at_most: bool = False
     of_processes: bool = False
     is_summary: bool = False
@@ -480,6 +490,7 @@ class GapRule(FindingRule, texts="gap-rule"):
 
     needs = (CUDA_CALLS,)
     gap_cause: GapCause
+    is_idle = True
     worst: Worst = "part"
     of_host: bool = False
     removed: Callable[[BuiltGraph, pl.DataFrame], Step] = staticmethod(without_gaps)

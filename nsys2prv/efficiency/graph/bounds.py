@@ -122,7 +122,7 @@ class UncertainRun:
     """What is not known of the times of a run, for all its replays; `built` is its graph."""
 
     def __init__(self, built: BuiltGraph) -> None:
-        self.built, self._waits, self._moves = built, open_waits(built), built.context.page_moves
+        self.built, self._waits, self._moves = built, open_waits(built), built.context.page_waits
         margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
         self._reasons = [CLOCKS] if margin or len(built.backward) else []
         if len(built.open_ends):

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import named_values
+from nsys2prv.efficiency.graph.moments import CLASS_QUANTILE
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Numbers, Spans
@@ -165,17 +166,21 @@ def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
     return Spans(pl.concat([threads, devices]))
 
 
-def without_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
-    """In gaps the threads that launch what comes after take no time, and devices wait for nothing else."""
+def without_gaps(built: BuiltGraph, gaps: pl.DataFrame, *, keeps_order: bool = False) -> Step:
+    """In gaps the threads that launch what comes after take no time, and devices wait for nothing else; with `keeps_order` they
+    take the time from one operation to the next that they take where both are launched early."""
     spans, rows = _of_gaps(built, gaps), built.context.events.rows
     groups = np.where(rows.device >= 0, rows.device + len(rows.names), np.arange(len(rows.device)))
+    orders = built.graph.of_kind(EdgeKind.STREAM_ORDER).weight
+    least = int(np.quantile(orders, CLASS_QUANTILE, method="lower")) if keeps_order and len(orders) else 0
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         # A launch is a matter of the thread, and the order in a stream of the device.
         of_source = edges.kind == EdgeKind.LAUNCH
         row = np.where(of_source, edges.source_row, edges.row)
-        which = of_source | np.isin(edges.kind, (*_ON_THREADS, EdgeKind.STREAM_ORDER))
-        return _shortened(edges, weight, which, spans, groups[row])
+        is_order = edges.kind == EdgeKind.STREAM_ORDER
+        shorter = _shortened(edges, weight, of_source | is_order | np.isin(edges.kind, _ON_THREADS), spans, groups[row])
+        return np.where(is_order, np.maximum(shorter, np.minimum(weight, least)), shorter)
 
     return step
 
@@ -284,7 +289,8 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
 
 
 def _arrivals(built: BuiltGraph) -> pl.DataFrame:
-    """Members of collectives that wait for all others: `moment` (start of the member), `hub` (that of the last one), `task`."""
+    """Members of collectives that wait for all others: `moment` (start of the member), `hub` (that of the last one), `task`,
+    and `members`, a number for the set of all."""
     graph, arrival = built.graph, built.graph.of_kind(EdgeKind.ARRIVAL)
     hubs = np.unique(arrival.target)
     moment, hub = np.append(arrival.source, hubs), np.append(arrival.target, hubs)
@@ -292,14 +298,15 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     receives = built.labels.is_pair[graph.label[moment]]
     waits = np.isin(moment, graph.of_kind(EdgeKind.TRANSFER).source) & ~receives
     members = {"moment": moment, "hub": hub, "task": built.context.events.rows.task[graph.row[moment]]}
-    return pl.DataFrame(members).filter(pl.Series(waits))
+    return pl.DataFrame(members).filter(pl.Series(waits)).with_columns(members=pl.col("task").hash().sum().over("hub"))
 
 
 def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> None:
     """Add to what edges take `less`, ns, by what late ranks arrive later than typical ones in the replay `alone`, in which no
     member waits."""
     timed = arrivals.with_columns(time=pl.Series(alone.time[arrivals["moment"].to_numpy()])).sort("task", "time", "moment")
-    timed = timed.with_columns(since=pl.col("time").shift(fill_value=0).over("task"))
+    # Members are late for a collective of others as well: time counts since the former one of the same members.
+    timed = timed.with_columns(since=pl.col("time").shift(fill_value=0).over("task", "members"))
     length = pl.col("time") - pl.col("since")
     typical = length.quantile(0.5, interpolation="lower").over("hub").cast(pl.Int64)
     late = timed.with_columns(excess=length - typical).filter(pl.col("excess") > 0)

@@ -39,8 +39,10 @@ _WAITS = (
 )
 _KEY_VALUES = 1 << 40
 
-_CLASS_QUANTILE = 0.1
+CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
+_SOON = 2
+"""From the start of a launch to that of what it launched, against the median where nothing else is waited for."""
 
 
 AnyColumn = npt.NDArray[Any] | pl.Series
@@ -273,8 +275,14 @@ class EdgeCollector:
         np.maximum.at(latest, target, source)
         shows = np.flatnonzero(weight < 0)
         shows = shows[time[source[shows]] == time[latest[target[shows]]]]
-        self.takes(weight[shows], time[target[shows]] - time[source[shows]])
-        least = pl.col("length").quantile(_CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
+        length, launches = time[target[shows]] - time[source[shows]], np.flatnonzero(kind == EdgeKind.LAUNCH)
+        # What starts so soon after its launch waits for that, and says nothing of the order of a stream.
+        usual = np.median(length[is_launch]) if (is_launch := kind[shows] == EdgeKind.LAUNCH).any() else -1
+        latest[:] = np.iinfo(np.int32).max
+        latest[target[launches]] = np.minimum(time[target[launches]] - time[source[launches]], latest[0])
+        shows_launch = (kind[shows] == EdgeKind.STREAM_ORDER) & (latest[target[shows]] <= _SOON * usual)
+        self.takes(weight[shows[~shows_launch]], length[~shows_launch])
+        least = pl.col("length").quantile(CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
         code, least_of_code = pl.concat(self._lengths).group_by("code").agg(least)
         of_class = np.zeros(1 - min(weight.min(initial=0), code.min() or 0), dtype=np.int64)
         of_class[-code.to_numpy()] = least_of_code

@@ -115,8 +115,8 @@ _ABSENT = Column.ns(
 _SHARE = Column.share("absent_share", "`absent_ns` / the time in question")
 _PAGING = Column.ns(
     "paging_ns",
-    "of `compute_ns`, pages of unified memory move that no prefetch asked for, or their faults are handled: "
-    "kernels compute, or wait for them",
+    "of `compute_ns`, kernels may wait for pages of unified memory: these move, and no prefetch asked for them, or faults are "
+    "handled; without recorded faults all of a kernel in a twentieth of which pages move",
 )
 _THREAD = (
     Column.text("task", "task of the launching thread; null when not known"),

@@ -14,7 +14,7 @@ from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.activity_times import devices_of_tasks, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.intervals import NONE, Intervals, Spans, moments_inside, segments
-from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, MeasuredRun
+from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, PAGE_MOVES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Timeline
@@ -25,6 +25,7 @@ from nsys2prv.efficiency.meters.regions import MOST_REGIONS, iterations_in_windo
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import time
 
 COMPUTE_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind == KERNEL)
 """Event types of compute kernels, and of graphs."""
@@ -90,8 +91,9 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     sums = {name: pl.concat(block[name] for block in blocks) for name in blocks[0]}
     paging = _paging(run)
     of_iterations = _of_windows(run, sums["iterations"], iterations, paging).head(parts.MOST_ITERATION_ROWS)
+    of_devices = _by_device(run, sums["parts"], paging)
     filled = {
-        parts.ABSENT_TIME: _by_device(run, sums["parts"], paging),
+        parts.ABSENT_TIME: of_devices,
         parts.ABSENT_REGIONS: _longest_regions(run, _of_windows(run, sums["regions"], regions, paging)),
         parts.ABSENT_ITERATIONS: of_iterations.with_columns(iteration="slot"),
         parts.ABSENT_PARTS: _details(run, sums["parts"]),
@@ -101,12 +103,16 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     }
     if sums["hosts"]["range_number"].count():
         filled[parts.ABSENT_RANGES] = _host_rows(run, sums["hosts"], "range")
-    return AbsentTime(sums["of_hosts"], sums["waits_for_nccl"], sums["starved_beside_nccl"], tables=filled)
+    spent, kernels = (int(of_devices[name].sum()) for name in ("paging_ns", "compute_ns"))
+    text = f"kernels may wait for pages of unified memory in {time(spent)} of {time(kernels)}: efficiencies count it as useful"
+    warnings = [text] if spent > PAGE_MOVES * kernels else []
+    waits = (sums[name] for name in ("of_hosts", "waits_for_nccl", "starved_beside_nccl"))
+    return AbsentTime(*waits, tables=filled, warnings=warnings)
 
 
 def _paging(run: MeasuredRun) -> Spans:
-    """When compute kernels run on each device while pages move for which they may wait."""
-    _, segment, begin, end = run.on_devices.cut(run.page_moves.merged)
+    """When compute kernels of each device may wait for pages."""
+    _, segment, begin, end = run.on_devices.cut(run.page_waits.merged)
     is_computing = run.on_devices.counts[KERNEL][segment] > 0
     return Spans(column[is_computing] for column in (run.on_devices.group[segment], begin, end))
 
@@ -127,8 +133,8 @@ def _by_device(run: MeasuredRun, by_part: pl.DataFrame, paging: Spans) -> pl.Dat
     is_scheduled = pl.col("task").is_in(rows.task[run.callers[run.is_scheduled]].tolist())
     scheduled = devices_of_tasks(rows).filter(is_scheduled)["group"].to_list()
     devices = pl.DataFrame({"device": range(len(rows.devices))}, schema={"device": pl.Int32})
-    time = pl.Series(paging.inside(*devices.select("device", begin=0, end=run.events.length).to_numpy().T))
-    devices = devices.with_columns(elapsed_ns=pl.lit(run.events.length, pl.Int64), paging_ns=time)
+    spent = pl.Series(paging.inside(*devices.select("device", begin=0, end=run.events.length).to_numpy().T))
+    devices = devices.with_columns(elapsed_ns=pl.lit(run.events.length, pl.Int64), paging_ns=spent)
     off_cpu = pl.when(pl.col("device").is_in(scheduled)).then("starved_off_cpu_ns")
     return _of_devices(run, _by_columns(by_part, devices, "device").with_columns(off_cpu_ns=off_cpu))
 
@@ -248,8 +254,8 @@ def _joined(pieces: pl.DataFrame, *columns: str) -> pl.DataFrame:
 
 def _functions(samples: pl.DataFrame, starved: pl.DataFrame) -> pl.DataFrame:
     """Numbers of `samples` (as of `_samples`) by thread, part and function in launch-starved time."""
-    thread, time = (samples[name].to_numpy().astype(np.int64) for name in ("thread", "start"))
-    window, place = moments_inside(thread, time, Intervals.of(*starved.select("thread", "begin", "end")))
+    thread, start = (samples[name].to_numpy().astype(np.int64) for name in ("thread", "start"))
+    window, place = moments_inside(thread, start, Intervals.of(*starved.select("thread", "begin", "end")))
     counted = samples[place].with_columns(starved["part"].gather(window))
     return counted.group_by(_FUNCTION_KEY).agg(samples=pl.len().cast(pl.Int64))
 
