@@ -92,9 +92,7 @@ class _OfCollectives(FindingRule):
     lost: str
     """What the numbers of communicators and operations say."""
     needs = (rule.CUDA_CALLS, rule.NCCL_KERNELS)
-    fewest: Threshold | None = Threshold(
-        "fewest such NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", ""
-    )
+    fewest: Threshold | None = Threshold("fewest such NCCL kernels on a device", 10, "few are a start: broadcasts", "")
     recurring = True
     sums = ("exposed",)
 
@@ -120,9 +118,7 @@ class _OfCollectives(FindingRule):
 
 
 class StarvedBesideCommunication(_OfCollectives, kind="starved-beside-communication"):
-    starved_part = Threshold(
-        "least part of the time in which NCCL kernels run and nothing computes", 0.3, "else the kernels do wait for them"
-    )
+    starved_part = Threshold("least part of the time of NCCL kernels beside no other", 0.3, "else kernels wait for them")
     least = Threshold.least_share(0.02, "less is not worth a change of the program")
     condition = pl.col("cost") >= starved_part.value * pl.col("exposed")
     lost = "nothing is launched beside it"
@@ -229,9 +225,7 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
 
 
 class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NCCL_KERNELS,)):
-    slowdown = Threshold(
-        "least ratio of the durations beside and alone (means)", 1.2, "sharing the GPU always costs some percent", ""
-    )
+    slowdown = Threshold("least ratio of the mean durations beside and alone", 1.2, "sharing the GPU costs some percent", "")
     fewest_executions = Threshold("fewest executions alone, and beside NCCL kernels", 20, "means of fewer are chance", "")
     separation = Threshold(
         "least part of the executions, alone and beside, on their side of the middle (geometric mean of the means)", 0.9,

@@ -106,9 +106,7 @@ class _Differing(FindingRule):
 
     needs = (rule.SEVERAL_DEVICES, rule.Need("kernels that most GPUs execute often", _repeated))
     slowdown = Threshold("least ratio of durations to the median device", 1.05, "GPUs of one kind differ by some percent", "")
-    agreement = Threshold(
-        "least part of the time in kernels that are slower there", 0.75, "else single kernels have other work there"
-    )
+    agreement = Threshold("least part of the time in kernels that are slower there", 0.75, "else some have other work there")
     comparable = Threshold("least part of the kernel time that can be compared", 0.5, "else the devices do different things")
     least = Threshold.least_share(0.02, "less is within the spread of GPUs", ", of the active time of all")
     is_slow: bool
@@ -155,13 +153,9 @@ class _Differing(FindingRule):
 
 class SlowDevice(_Differing, kind="slow-device"):
     is_slow = True
-    count_difference = Threshold(
-        "largest difference of executions of a kernel to the median device", 0.05, "other counts are other work"
-    )
+    count_difference = Threshold("largest difference of executions of a kernel to the median device", 0.05, "else other work")
     fewest_executions = Threshold("fewest executions of a kernel on a device", 10, "means of fewer are chance", "")
-    fewest_kernels = Threshold(
-        "fewest different kernels that are slower by a like factor", 2, "one kernel can have other work", ""
-    )
+    fewest_kernels = Threshold("fewest different kernels slower by a like factor", 2, "one kernel can have other work", "")
     like_factor = Threshold(
         "least part of the time in kernels whose slowdown is within a half and twice that of all", 0.75,
         "a slow GPU slows all kernels alike",
@@ -379,9 +373,7 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
 class FullPrecision(_KernelRule, kind="full-precision"):
     in_tf32: str
     """The advice where other kernels run in TF32."""
-    tensor_part = Threshold(
-        "least part of the time of all these kernels in TF32 or half precision", 0.05, "else the program does not use it"
-    )
+    tensor_part = Threshold("least part of the time of these kernels in TF32 or half precision", 0.05, "else it is not used")
     least = Threshold.least_share(0.05, "less is not worth another precision")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:

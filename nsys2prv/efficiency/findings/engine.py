@@ -262,7 +262,7 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
     bound, estimate = (DEVICE_BOUND, DEVICE_ESTIMATE) if evidence.devices else (HOST_BOUND, HOST_ESTIMATE)
     # Kernels of several processes may run beside each other: of each its own gaps are lost, too.
     is_shared = any(len(tasks) > 1 for tasks in evidence.rows.tasks_of_device.values())
-    idle_at_most = evidence.length - int(evidence.tables["devices"]["kernels_ns"].max() or 0)
+    idle_at_most = evidence.length - max(evidence.tables["devices"]["kernels_ns"], default=0)
     saved = {
         rule: Saved(min(finding.saved, idle_at_most if rule.is_idle else evidence.length), bound if is_bound else estimate)
         for rule, finding in findings.items()

@@ -80,9 +80,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
 
 
 class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
-    longest = Threshold(
-        "longest gap that counts", 200_000, "a stall is the end of a wait, a look at the result, and a launch", "ns"
-    )
+    longest = Threshold("longest gap that counts", 200_000, "a stall: the end of a wait, a look at the result, a launch", "ns")
     os_part = Threshold("largest part of the gap in OS calls", 0.5, "else the host waits for something else")
     largest = Threshold("largest copy of a result", 65_536, "flags, norms and the like; it takes mostly latency", "bytes")
     fewest = Threshold("fewest stalls on a device", 50, "few are the ends of phases", "")
@@ -104,9 +102,7 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
 
 class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS)):
     mpi_part = Threshold("least part of the gap in MPI calls", 0.5, "else something else dominates")
-    late_part = Threshold(
-        "least part of the longest wait that gaps of a device that does not wait explain", 0.5, "else it is not known"
-    )
+    late_part = Threshold("least part of the longest wait that gaps of the late device explain", 0.5, "else it is not known")
     least = Threshold.least_share(0.05, "less is the normal price of communication")
     worst = "occurrence"
     is_most = mpi_part.value * pl.col("length") <= _IN_MPI
@@ -170,9 +166,7 @@ def _losses(evidence: Evidence, processes: pl.DataFrame) -> Losses:
 
 
 class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_processes=True):
-    shortest = Threshold(
-        "shortest time in MPI_Init and MPI_Finalize of a process", 100_000_000, "MPI starts in some 10 ms", "ns"
-    )
+    shortest = Threshold("shortest time in MPI_Init and MPI_Finalize", 100_000_000, "MPI starts in some 10 ms", "ns")
     least = Threshold("least part of E in MPI_Init and MPI_Finalize", 0.1, "every run has a start")
 
     def judge(self, evidence: Evidence) -> Finding | None:
@@ -195,9 +189,7 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
 
 class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES), of_processes=True):
     is_bound = False
-    least = Threshold(
-        "least part of E by which a process is longer outside of MPI than the mean", 0.05, "no work is exactly equal"
-    )
+    least = Threshold("least part of E by which a process is longer outside of MPI than the mean", 0.05, "work differs")
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """With equal work the busiest process would be outside of MPI for as long as the mean; no wait is negative."""

@@ -159,9 +159,7 @@ class _OfAllHosts(FindingRule):
 
 
 class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
-    shortest = Threshold(
-        "shortest time before the first activity", 200_000_000, "MPI_Init and the loading of libraries take as long", "ns"
-    )
+    shortest = Threshold("shortest time before the first activity", 200_000_000, "loading of libraries takes as long", "ns")
     least = Threshold("least part of E", 0.1, "every run has a start")
     parts = ("start_up_ns",)
 
@@ -323,9 +321,7 @@ class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,),
 class _ShortWork(GapRule):
     """A rule about gaps that are long against the work behind them."""
 
-    ahead = Threshold(
-        "longest time from the start of the launch to the gap", 5_000, "a launch takes as long; else the device is late", "ns"
-    )
+    ahead = Threshold("longest time from the start of the launch to the gap", 5_000, "else the device is late", "ns")
     latency = Threshold(
         "or longest time from the start of the launch to the kernel", 30_000,
         "a call of 12 µs and the latency of the device: the kernel starts as soon as it can", "ns",
@@ -362,9 +358,7 @@ class LaunchBound(_ShortWork, kind="launch-bound"):
 
 class SmallGraphs(_ShortWork, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.WHOLE_GRAPHS)):
     longest = Threshold("longest gap that counts", 200_000, "the launch of a graph takes 5 to 100 µs", "ns")
-    between = Threshold(
-        "longest gap between two graphs that are launched in time", 20_000, "what a device takes from one to the next", "ns"
-    )
+    between = Threshold("longest gap between two graphs launched in time", 20_000, "a device takes as long", "ns")
     fewest = Threshold("fewest such gaps on a device", 50, "fewer are the start of phases", "")
     least = Threshold.least_share(0.02, "less is the normal price of launches")
     is_late = _ShortWork.is_launching & (pl.col("length") <= longest.value)
@@ -377,9 +371,7 @@ class SmallGraphs(_ShortWork, kind="small-graphs", needs=(rule.CUDA_CALLS, rule.
 
 class LaunchStalls(GapRule, kind="launch-stalls"):
     launch_part = Threshold("least part of the gap in launch and other CUDA calls", 0.5, "else something else dominates")
-    ahead = Threshold(
-        "longest time from the start of the launch to the kernel, against the gap", 2, "else the work waited in a queue", ""
-    )
+    ahead = Threshold("longest time from launch to kernel, against the gap", 2, "else the work waited in a queue", "")
     least = Threshold.least_share(0.02, "less is the start of most programs")
     first_launches = Threshold(
         "least part of different kernels among what follows such gaps, for the loading of code", 0.8,
@@ -453,19 +445,14 @@ DEFAULT_STREAM = 7
 class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, rule.NO_EVENT_WAITS)):
     # The default stream waits for the others, too.
     is_bound = False
-    near = Threshold(
-        "longest time from the end on the default stream to the start on the other", 10_000,
-        "then the one waited for the other", "ns",
-    )  # fmt: skip
+    near = Threshold("longest time from the end on the default stream to the start", 10_000, "else it did not wait", "ns")
     waiting = Threshold(
         "shortest time that the work was launched, and its stream free, before that end", 10_000,
         "then it was the stream that waited, not the host", "ns",
     )  # fmt: skip
     fewest = Threshold("fewest waits on a device", 20, "fewer are chance", "")
     waiting_part = Threshold("least part of the work on other streams that waits", 0.5, "else it is not the rule")
-    beside = Threshold(
-        "largest part of that work that starts beside the default stream", 0.02, "streams that wait for it never do"
-    )
+    beside = Threshold("largest part of that work that starts beside the default stream", 0.02, "who waits never does")
     least = Threshold.least_share(0.02, "less is not worth a change of the program")
     condition = (pl.col("count") >= waiting_part.value * pl.col("work")) & (pl.col("beside") <= beside.value * pl.col("work"))
 

@@ -97,9 +97,7 @@ class SmallCopies(FindingRule, kind="small-copies", needs=(rule.COPY_SIZES,)):
 
 
 class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEMORY,), of_host=True):
-    longest = Threshold(
-        "longest gap that counts", 10_000_000, "a fault takes less than a ms; beyond, the host does other work", "ns"
-    )
+    longest = Threshold("longest gap that counts", 10_000_000, "a fault takes less than a ms; beyond, the host works", "ns")
     fewest = Threshold("fewest such gaps on a device", 100, "pages are needed once, and fewer are an end", "")
     least = Threshold.least_share(0.02, "less is not worth a prefetch")
     or_large = True
@@ -108,9 +106,7 @@ class PagesPulledBack(GapRule, kind="pages-pulled-back", needs=(rule.UNIFIED_MEM
 
 class SynchronousCopies(GapRule, kind="synchronous-copies"):
     copy_part = Threshold("least part of the gap in calls that copy or set memory", 0.5, "else something else dominates")
-    shortest_before_copy = Threshold(
-        "shortest gap that counts before another copy", 100_000, "a shorter one is the call that launches it", "ns"
-    )
+    shortest_before_copy = Threshold("shortest gap before another copy", 100_000, "a shorter one is the launch of it", "ns")
     fewest = Threshold("fewest such gaps on a device", 20, "fewer are the start of phases", "")
     least = Threshold.least_share(0.02, "less is not worth a change of the program")
     recurring = or_large = True
@@ -138,9 +134,7 @@ _FASTEST_LINK, _ON_ONE_BOARD = 64, 450
 class _LargeCopies(FindingRule, texts="large-copies"):
     """A rule about large copies, `copies`, that cost enough again and again, or for long."""
 
-    smallest = Threshold(
-        "smallest copy", 65_536, "smaller ones to the device return before they are done also from pageable memory", "bytes"
-    )
+    smallest = Threshold("smallest copy", 65_536, "smaller ones from pageable memory return before they are done", "bytes")
     fewest = Threshold("fewest copies on a device", 10, "fewer are those of a start", "")
     is_large = pl.col("size") >= smallest.value
     copies: pl.Expr
@@ -271,9 +265,7 @@ class Allocations(GapRule, kind="allocations"):
         "least part of a gap in such calls for the whole gap to count", 0.5,
         "without the calls the thread is ahead of the device, and the launch after them leaves no gap",
     )  # fmt: skip
-    long_launch = Threshold(
-        "shortest time in launches that is not lost with these calls", 1_000_000, "code is loaded then", "ns"
-    )
+    long_launch = Threshold("shortest time in launches not lost with these calls", 1_000_000, "code is loaded then", "ns")
     recurring = or_large = True
     # Between uploads memory is allocated as a program starts.
     after_copy = pl.col("after_copy") & (~pl.col("after_upload") | pl.col("before_kernel"))

@@ -39,9 +39,7 @@ RECURRING = Threshold(
     "of the tenths of a device's active time, least part with occurrences (for rules about what recurs)", 0.5,
     "else it belongs to a phase, such as the start",
 )  # fmt: skip
-ACTIVE_PARTS = Threshold(
-    "least part of the window from first to last activity of a device (likewise)", 0.1, "less is too short for a loop"
-)
+ACTIVE_PARTS = Threshold("least part of the window from first to last activity (likewise)", 0.1, "less is too short for a loop")
 LARGE_SHARE = Threshold(
     "part of a device's active time that counts also where it does not recur (of copies, pages, allocations, collectives, "
     "last waves)", 0.1,

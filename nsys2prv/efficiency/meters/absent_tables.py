@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, GAPS, LONGEST_GAPS, UNKNOWN_COLUMN
-from nsys2prv.efficiency.result_tables import DEVICE, Column, OnPage, Table
+from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
 
 MOST_STRETCHES = 200
 """Single stretches that have a row each: the longest."""
@@ -173,6 +173,7 @@ ABSENT_PARTS = Table(
         Column.ns("longest_ns", "the longest"),
     ),
     page=OnPage("absent", cells=8_000),
+    console=OnConsole(("device", "part", "detail", "count", "total_ns", "longest_ns"), spare=("count", "longest_ns")),
 )  # fmt: skip
 ABSENT_CALLS = Table(
     "absent_calls",

@@ -9,7 +9,6 @@ import polars as pl
 
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency import verdict as levels
-from nsys2prv.efficiency.meters.gaps import CAUSE_TITLES
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HAS_GPUS, HOST_TREE
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames, OnConsole, Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
@@ -50,8 +49,6 @@ def efficiency_as_text(
     for table in shown if verbose else ():
         lines += _table_lines(table, tables, rows, width)
         if table.name == "devices":
-            lines += wrapped_lines(_idle(tables["gaps"]), width)
-            lines += _absent(tables["absent_time"], tables["absent_parts"], width)
             lines += _sampled(tables["sampled_bins"], rows, width)
         if table.name == "nccl_waits":
             lines += wrapped_lines([f"  {sentence}" for sentence in undecided(tables["nccl_waits"])], width)
@@ -243,30 +240,6 @@ def cell(column: Column, value: Any) -> str:
     if column.dtype is pl.Int64:
         return f"{value:,}"
     return short(str(value)) if column.dtype is pl.String else f"{value:.3g}"
-
-
-def _idle(gaps: pl.DataFrame) -> list[str]:
-    total = int(gaps["total_ns"].sum())
-    shares = {title: int(gaps[name].sum()) / (total or 1) for name, title in CAUSE_TITLES.items()}
-    shown = ", ".join(f"{what} {percent(share)}" for what, share in shares.items() if share >= 0.005)
-    return [f"  Idle GPU time by host activity: {shown}"] if total else []
-
-
-def _absent(devices: pl.DataFrame, of_parts: pl.DataFrame, width: int | None) -> list[Line]:
-    """What the time without computation of all devices went to: what takes a hundredth of their time or more, and the rest."""
-    elapsed, absent = int(devices["elapsed_ns"].sum()), int(devices["absent_ns"].sum())
-    if not absent:
-        return []
-    sums = of_parts.group_by("part", "detail").agg(pl.col("total_ns").sum())
-    shown = sums.filter(pl.col("total_ns") >= elapsed * 0.01).sort("total_ns", "part", descending=[True, False])
-    cells = [
-        [f"{part}, {short(detail, _LONGEST_PATH)}" if detail else part, time(total), percent(total / elapsed)]
-        for part, detail, total in shown.iter_rows()
-    ]
-    if remainder := absent - int(shown["total_ns"].sum()):
-        cells.append(["less each", time(remainder), percent(remainder / elapsed)])
-    title = f"Time without computation: {time(absent)} of device time ({percent(absent / elapsed)})"
-    return ["", *wrapped_lines([title], width), *grid(["cause", "total", "of all time"], cells, frozenset({0}), width)]
 
 
 def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:
