@@ -85,7 +85,7 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
             f"compare: NCCL kernels count as {' in some runs and as '.join(policies)} in others; measure all with one --nccl"
         )
     results = dict(zip(letters, measured, strict=True))
-    labels = options.label or _labels(inputs, measured)
+    labels = options.label or _labels(inputs)
     by = _compared_by(results)
     compared = _runs(results, labels, options.scaling, by)
     first, *later = ((row, result.head) for row, result in zip(compared.to_dicts(), measured, strict=True))
@@ -155,16 +155,11 @@ def _check_labels(labels: Sequence[str], letters: Sequence[str]) -> None:
             raise UsageError(f"--label {short(label)}: this is the letter of another run; give another label")
 
 
-def _labels(inputs: Sequence[Sequence[str]], results: Sequence[EfficiencyResult]) -> list[str]:
-    """A label for each run, no two the same: parts of the paths that differ, as they were given for each run, else numbers of
-    GPUs, dates, or numbers."""
+def _labels(inputs: Sequence[Sequence[str]]) -> list[str]:
+    """A label for each run, no two the same: parts of the paths that differ, as they were given for each run, else numbers."""
     names = [_readable((_parts(paths) or ["run"])[-1]) for paths in inputs]
-    gpus = [counted(result.tables["run"]["devices"][0], "GPU") for result in results]
-    began = [str(result.head["began"] or "") for result in results]
-    gpus_began = list(map("{}, {}".format, gpus, began))
     # What was given twice: the same runs under numbers.
-    numbered = [f"{name} ({number})" for number, name in enumerate(names, 1)]
-    return next(filter(_tell_apart, (path_labels(inputs), names, gpus, began, gpus_began)), numbered)
+    return path_labels(inputs) or (names if _tell_apart(names) else [f"{name} ({n})" for n, name in enumerate(names, 1)])
 
 
 def path_labels(inputs: Sequence[Sequence[str]]) -> list[str]:

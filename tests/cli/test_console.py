@@ -60,7 +60,6 @@ def test_colors_are_for_terminals_and_change_no_text(command_line: CommandLine) 
         pytest.param((), {"TERM": "dumb"}, marks=pytest.mark.thorough),
         pytest.param(("--no-color",), {}, marks=pytest.mark.thorough),
     ],
-    ids=["NO_COLOR", "dumb terminal", "option"],
 )
 def test_nobody_gets_colors_who_wants_none(
     option: tuple[str, ...], environment: dict[str, str], command_line: CommandLine

@@ -100,7 +100,6 @@ def test_synchronization_stalls_before_any_work(run: Run) -> None:
 
 def test_synchronization_stalls_after_small_copies_to_the_host(run: Run) -> None:
     tables = run(stalling(copies=True))
-
     assert values(only(tables), "kind", "cost_ns") == ("synchronization-stalls", 59 * 68 * US)
     assert numbers(tables)["stalls after a small copy to the host"] == 59
 
@@ -157,7 +156,6 @@ def test_one_long_gap_on_all_devices_is_named(run: Run) -> None:
             made.kernel("k(int)", begin + 20 * US, begin + 40 * MS, launch=(begin, begin + 10 * US))
     tables = run(*reports)
     found = tables["findings"].row(0, named=True)
-
     assert all_kinds(tables) == ["idle-devices"]
     # Both wait at the same time: the run is shorter by one of these gaps.
     assert values(found, "saved_ns", "cost_ns", "devices", "worst_begin_ns", "worst_end_ns") == (
@@ -180,9 +178,15 @@ def loading(count: int = 5, size: int = MIB, *, with_calls: bool = True) -> Repo
 def test_a_thread_that_is_seen_to_compute_may_make_the_data_itself(run: Run) -> None:
     # Somebody else is off the CPU, so that scheduling was recorded.
     tables = run(loading().on_cpu(0, 50 * MS).on_cpu(0, 10, 1, tid=2000).on_cpu(49 * MS, 50 * MS, 1, tid=2000))
-
     assert only(tables)["kind"] == "data-loading"
     assert "in no CUDA call, and computes for 99.3 % of the time" in only(tables)["seen"]
+
+
+def test_after_a_download_of_that_size_the_host_writes_and_loads_nothing(run: Run) -> None:
+    made = loading()
+    for begin in range(8 * MS, 48 * MS, 10 * MS):
+        made.copy(begin, begin + 100 * US, MIB, kind=2, launch=(begin - 20 * US, begin - 10 * US))
+    assert "data-loading" not in all_kinds(run(made))
 
 
 def test_mpi_in_gaps_of_late_input_counts_for_mpi_alone(run: Run) -> None:
@@ -207,7 +211,6 @@ def test_waits_for_late_input_are_no_other_waits(run: Run, count: int, expected:
     made.kernel("k(int)", end + 6 * MS + 10 * US, end + 12 * MS, launch=(end + 6 * MS, end + 6 * MS + 5 * US))
     for begin in (*range(0, end, 10 * MS), end + 6 * MS):
         made.on_cpu(begin, begin + 20 * US)
-
     assert dict(run(made)["findings"].select("kind", "cost_ns").iter_rows()) == expected
 
 
@@ -265,7 +268,6 @@ def test_one_kernel_that_differs_or_durations_that_are_spread_are_unequal_work(r
 def test_whether_a_gpu_is_slow_or_has_more_to_do_is_not_decidable_with_few_executions(run: Run) -> None:
     tables = run(*(computing(rank, length * MS, count=9) for rank, length in enumerate((1, 2, 1))))
     checks = {row["kind"]: row for row in tables["finding_checks"].iter_rows(named=True)}
-
     assert only(tables)["kind"] == "imbalance"
     assert "has more" not in only(tables)["title"]
     assert [checks[kind]["result"] for kind in ("slow-device", "unequal-work")] == ["not decidable"] * 2
@@ -343,7 +345,6 @@ def reducing(rank: int, late: int, *, covered: int = 0, count: int = 12) -> Repo
 def test_exposed_communication(run: Run) -> None:
     tables = run(reducing(0, 0), reducing(1, 200 * US))
     found = tables["findings"].row(0, named=True)
-
     assert kinds(tables) == ["exposed-communication", "straggler"]
     assert values(found, "kind", *WHERE) == (
         "exposed-communication", 2 * 12 * 500 * US, 2, "node01:D0", "0-1", "CUDA-D0.S8-node01", MS, 23700 * US
@@ -587,7 +588,6 @@ def test_a_problem_is_found_with_its_cost_its_place_and_its_numbers(run: Run, ki
     reports, where, expected = FOUND[kind]
     tables = run(*reports())
     found = only(tables)
-
     assert values(found, "kind", "cost_ns", "saved_ns", "device", "ranks", "rows", *PLACE) == (kind, *where)
     # What it explains is not told once more as idle time; between work on two streams there is some that it does not.
     assert ("idle-devices" in all_kinds(tables)) == (kind == "default-stream")
@@ -703,7 +703,6 @@ def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost_and_are_s
     write_reports(tmp_path, cluster)
     result = measure([tmp_path])
     findings, lines = result.findings, result.as_text().splitlines()
-
     assert findings["kind"].to_list() == [
         "slow-device", "exposed-communication", "data-loading", "pageable-copies", "straggler",
     ]  # fmt: skip
@@ -727,7 +726,6 @@ def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost_and_are_s
 
 def test_every_rule_has_its_view_its_limits_and_a_kind_of_its_own() -> None:
     views = {f"{view.group}/{view.name}" for view in read_view_table().views}
-
     assert {rule.view for rule in RULES} <= views
     assert len({rule.kind for rule in RULES}) == len(RULES)
     assert all(rule.thresholds for rule in RULES)

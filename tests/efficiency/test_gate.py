@@ -67,7 +67,6 @@ def test_a_condition_compares_a_metric_with_a_number_or_a_multiple_of_run_a(
     runs: list[EfficiencyResult], condition: str, bound: float, result: str
 ) -> None:
     (row,) = gate(runs, condition)
-
     assert row["bound"] == pytest.approx(bound)
     assert (row["condition"], row["run"], row["result"], row["reason"]) == (condition, "B", result, None)
 
@@ -99,7 +98,6 @@ def test_each_run_but_the_first_is_checked(runs: list[EfficiencyResult], tmp_pat
     third = measure([run(tmp_path, "third", 790)])
 
     rows = gate([*runs, third], "device_parallel_efficiency < 0.95*A", "devices >= 1", label=list("xyz"))
-
     assert [(row["run"], row["result"]) for row in rows] == [("B", "fails"), ("C", "passes"), ("B", "fails"), ("C", "fails")]
 
 
@@ -138,7 +136,6 @@ def test_numbers_are_known_as_well_as_the_clocks(
     before, after = runs
 
     (row,) = gate([before, with_length(after, *lengths)], condition)
-
     assert (row["result"], row["least"]) == (expected[0], pytest.approx(expected[1]))
     assert row["most"] == (None if expected[2] is None else pytest.approx(expected[2]))
     assert (row["reason"] is not None) == (row["result"] == "not decidable")
@@ -150,7 +147,6 @@ def test_a_bound_is_known_as_well_as_the_clocks_of_its_run(runs: list[Efficiency
     before, after = runs
 
     (row,) = gate([with_length(before, 900, 1400), after], "device_parallel_efficiency < A")
-
     assert (row["least_bound"], row["most_bound"]) == (pytest.approx(800 / 1400), pytest.approx(800 / 900))
     assert row["result"] == "not decidable"
     assert row["reason"] == "the clocks of the hosts allow A from 57.1 % to 88.9 %"
@@ -166,7 +162,6 @@ def test_a_bound_is_known_as_well_as_the_clocks_of_its_run(runs: list[Efficiency
 )
 def test_a_number_that_a_run_does_not_have_is_not_decidable(runs: list[EfficiencyResult], condition: str, why: str) -> None:
     (row,) = gate(runs, condition)
-
     assert (row["result"], row["value"], row["least"], row["most"]) == ("not decidable", None, None, None)
     assert row["reason"].startswith(why)
 
@@ -215,22 +210,12 @@ def test_labels_are_what_differs_in_the_paths(paths: list[str], expected: list[s
     assert path_labels([path.split() for path in paths]) == expected
 
 
-def test_runs_of_one_path_have_labels_of_what_else_differs(runs: list[EfficiencyResult]) -> None:
-    one = runs[0]
-    two = EfficiencyResult({**one.head, "began": "2026-01-02T00:00:00"}, one.tables)
-    larger = EfficiencyResult(one.head, {**one.tables, "run": one.tables["run"].with_columns(devices=4)})
-
-    assert labels(one, larger) == ["1 GPU", "4 GPUs"]
-    assert labels(EfficiencyResult({**one.head, "began": "2026-01-01T00:00:00"}, one.tables), two) == [
-        "2026-01-01T00:00:00",
-        "2026-01-02T00:00:00",
-    ]
-    assert labels(one, one) == ["before (1)", "before (2)"]
+def test_runs_of_one_path_have_numbers(runs: list[EfficiencyResult]) -> None:
+    assert labels(runs[0], runs[0]) == ["before (1)", "before (2)"]
 
 
 def test_labels_that_are_given_are_in_every_output(files: list[Path], command_line: CommandLine) -> None:
     done = command_line.run("compare", *files, "--label", "old code", "--label", "new", "--fail-if", "speedup < A")
-
     assert done.returncode == 0, done.stderr
     assert "A  old code, before.sqlite, " in done.stdout
     assert "A old code" in done.stdout
@@ -245,7 +230,6 @@ def test_labels_that_are_given_are_in_every_output(files: list[Path], command_li
         (["one", " "], "a label is empty"),
         (["B", "one"], "the letter of another run"),
     ],
-    ids=["too few", "twice", "empty", "letter"],
 )
 def test_labels_that_do_not_tell_runs_apart_are_refused(runs: list[EfficiencyResult], given: list[str], said: str) -> None:
     with pytest.raises(UsageError, match=said):

@@ -187,3 +187,9 @@ def test_the_first_thread_of_a_process_is_of_the_program_whatever_nsys_calls_it(
     report = ReportBuilder(pid=1000).nvtx_range("calc", 0, 10 * MS, tid=1000)
     report.thread(1000, name="CUPTI worker thread")
     assert measure([report.write(tmp_path / "renamed.sqlite")]).tables["threads"].height == 1
+
+
+def test_a_thread_of_nsys_that_waits_for_long_is_not_the_program(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).os_call("read", 0, 10 * MS, tid=1000).os_call("sem_wait", 0, 90 * MS, tid=1007)
+    report.thread(1007, name="[NSys Comms]")
+    assert measure([report.write(tmp_path / "waits.sqlite")]).head["window"]["length_ns"] == 10 * MS

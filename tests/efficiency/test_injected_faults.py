@@ -15,6 +15,8 @@ from support.simulated_run.truth import SimulatedRun, simulate
 from support.simulated_run.write import write_reports
 
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.what_if import what_if
+from nsys2prv.efficiency.what_if_options import WhatIfOptions
 
 CLUSTER = Cluster(iterations=20)
 ALL, ONE = None, str(SLOW_RANK)
@@ -77,7 +79,12 @@ READY, REDUCED = 1, 2
 
 def reduce(first: int) -> list[act.Action]:
     """A collective of a rank and the next one, after what is on the stream that computes, which then waits for it."""
-    communicator = act.Communicator((1 << 40) + first, (first, first + 1))
+    return reduced(first, first + 1)
+
+
+def reduced(*ranks: int) -> list[act.Action]:
+    """The same of some ranks."""
+    communicator = act.Communicator((1 << 40) + sum(1 << rank for rank in ranks), ranks)
     return [
         act.Record(READY, act.COMPUTE), act.StreamWait(READY, act.NCCL), act.Collective(communicator, "AllReduce", 4 << 20),
         act.Record(REDUCED, act.NCCL), act.StreamWait(REDUCED, act.COMPUTE),
@@ -122,3 +129,20 @@ def test_a_late_rank_is_followed_over_communicators_to_where_it_began(ranks: int
     assert late["saved_ns"] == pytest.approx(run.length - simulated(ranks, 100 * US).length, rel=0.03)
     loading = tables["finding_devices"].filter(kind="data-loading")
     assert loading["device"].to_list() == ["gpu001:D0"]
+
+
+def test_a_replica_that_is_late_as_a_whole_is_late_for_the_others(tmp_path: Path) -> None:
+    """Ranks 2 and 3 take longer, which the collectives of these two do not show."""
+
+    def run(late: int) -> SimulatedRun:
+        programs = [
+            {0: [*[act.Compute(late * (rank > 1)), act.Launch("gemm(int)", MS), *reduced(rank & 2, rank & 2 | 1)] * 2,
+                 *reduced(rank & 1, rank & 1 | 2), act.Launch("update(int)", 100 * US), act.SynchronizeStream(act.COMPUTE)] * 8}
+            for rank in range(4)
+        ]  # fmt: skip
+        return SimulatedRun(Cluster(gpus=4, iterations=8), execute(programs, Machine(), 1))
+
+    late, usual = run(2 * MS), run(0)
+    window = what_if(write_reports(late, tmp_path), WhatIfOptions(no_late_ranks=True)).what_if.row(0, named=True)
+    assert late.length > 1.5 * usual.length
+    assert window["replayed_ns"] == pytest.approx(usual.length, rel=0.05)

@@ -133,7 +133,6 @@ def test_a_slow_iteration_is_named(tmp_path: Path) -> None:
         (["copy", "one"] * 12, "the work takes longer each time"),
         (random.Random(7).choices("abcd", k=600), "kernels, copies and collectives have no period"),
     ],
-    ids=["once each", "one alone", "of more sizes", "in no order"],
 )
 def test_work_that_does_not_repeat_has_no_iterations_and_a_reason(tmp_path: Path, names: list[str], reason: str) -> None:
     report = ReportBuilder(rank=0).gpu(0)

@@ -135,6 +135,15 @@ def test_without_the_cost_of_launches_work_starts_earlier(both: np.NsysRun) -> N
     assert replayed(both, no_launch_cost=True) < MEASURED
 
 
+def test_kernels_that_wait_for_their_launch_do_not_say_what_a_stream_takes_between_them(tmp_path: Path) -> None:
+    made = ReportBuilder().gpu(0)
+    for begin in range(0, 200 * 15 * US, 15 * US):
+        # The former kernel ends when the call has begun.
+        made.kernel("k", begin + 10 * US, begin + 16 * US, launch=(begin, begin + 9 * US))
+    window = what_if([made.write(tmp_path / "bound.sqlite")], WhatIfOptions(no_launch_cost=True)).what_if.row(0, named=True)
+    assert window["replayed_ns"] < 205 * 6 * US
+
+
 def test_the_path_with_changes_adds_up_to_the_new_length(both: np.NsysRun) -> None:
     result = both.whatif(scale=["compute=0.5"])
     of_kinds = result.what_if_path_totals.filter(by="kind")
@@ -185,7 +194,6 @@ def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_rep
 def test_without_a_change_the_standard_scenarios_are_replayed_one_by_one(both: np.NsysRun) -> None:
     result = both.whatif()
     scenarios = {row["scenario"]: row for row in result.what_if_scenarios.iter_rows(named=True)}
-
     assert list(scenarios) == ["--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading 0", "--scale *=0.5"]
     alone = both.whatif(ideal_network=True).what_if.row(0, named=True)
     columns = ("measured_ns", "replayed_ns", "least_ns", "most_ns", "reason", "difference_ns", "speedup")

@@ -109,7 +109,6 @@ def test_numbers_are_those_that_sqlite_gives(page_size: int, tmp_path: Path, by_
         f"update {TABLE} set value = 1.5 where rowid = 2",
         f"alter table {TABLE} add column further integer default 5",
     ],
-    ids=["text", "long text", "other pages", "not whole", "new column"],
 )
 def test_what_is_unusual_is_left_to_sqlite(statement: str, tmp_path: Path, by_driver: list[int]) -> None:
     path = database(tmp_path / "a.sqlite")

@@ -21,7 +21,6 @@ HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:1(4):1:1(1:1)\n"
 @pytest.mark.parametrize(
     ("start", "why"),
     [("#Paraver (21/11/2025 at 06:36):1", "line 1: it has more than"), (f"{HEADER}2:0:1:1:1:0:1", "line 2: it has more than")],
-    ids=["header", "line"],
 )
 @pytest.mark.parametrize("command", ["check", "views"])
 def test_a_line_without_end_is_refused(command: str, start: str, why: str, command_line: CommandLine) -> None:

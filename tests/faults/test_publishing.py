@@ -265,7 +265,6 @@ def test_what_a_run_has_in_a_folder_of_reports_is_no_report(command_line: Comman
         pytest.param(("translate", "rank0.sqlite", "-o", "OUT", "--force", "--no-views"), marks=pytest.mark.thorough),
         pytest.param(("views", "OUT.prv"), marks=pytest.mark.thorough),
     ],
-    ids=["translate", "no views", "views"],
 )
 def test_files_of_the_user_among_views_stay(again: tuple[str, ...], command_line: CommandLine, tmp_path: Path) -> None:
     small_report().write(tmp_path / "rank0.sqlite")

@@ -191,7 +191,6 @@ def test_a_wrong_number_of_names_of_a_level_is_found(tmp_path: Path, level: str,
         ({".prv": PRV, ".row": ROW}, TraceRule.PCF, None),
         ({".prv": PRV, ".pcf": PCF}, TraceRule.ROW, None),
     ],
-    ids=["does not start at 0", "no records", "no .pcf", "no .row"],
 )
 def test_what_a_whole_trace_lacks_is_found(tmp_path: Path, files: dict[str, str], rule: TraceRule, line: int | None) -> None:
     assert [(violation.rule, violation.line) for violation in check(tmp_path, files).violations] == [(rule, line)]

@@ -111,7 +111,6 @@ def test_a_trace_of_two_windows_is_valid(tmp_path: Path, summary: object) -> Non
         (PRV.replace("1:1:1:300:1000:1\n", "1:1:1:301:1000:1\n"), "task 1 thread 1 has no state from 100 ns to 301 ns"),
         ("".join(line for line in PRV.splitlines(keepends=True) if line[:2] != "1:"), "task 1 thread 1 has no state"),
     ],
-    ids=["one removed", "the first removed", "the last removed", "1 ns", "1 ns at a window", "none at all"],
 )
 def test_a_thread_or_stream_without_a_state_is_found(tmp_path: Path, prv: str, text: str, summary: object) -> None:
     assert f"{text}" in "\n".join(broken(tmp_path, prv, summary)[TraceRule.COMPLETE])
@@ -123,7 +122,6 @@ def test_a_thread_or_stream_without_a_state_is_found(tmp_path: Path, prv: str, t
         (PRV.replace("1:0:1:1:1:300", "2:0:1:1:1:200:63000000:20:63000000:0\n1:0:1:1:1:300"), None),
         (PRV, {**SUMMARY, "trace": {**SUMMARY["trace"], "windows_ns": [[5000, 6000]]}}),
     ],
-    ids=["a record is there", "one window in OUT.json"],
 )
 def test_what_all_rows_lack_is_not_always_between_windows(tmp_path: Path, prv: str, summary: object) -> None:
     assert len(broken(tmp_path, prv, summary)[TraceRule.COMPLETE]) == 2

@@ -259,7 +259,6 @@ def test_every_view_of_the_table_renders_for_a_trace_that_has_everything(tmp_pat
         ("kernels", SIXTEEN_NODES, 800),
         ("gaps", SIXTEEN_NODES[:20], 40 + 18 * 20),
     ],
-    ids=["few rows", "threads and streams", "more rows than a screen has", "GPUs"],
 )
 def test_timelines_are_as_tall_as_their_rows(
     view: str, tasks: list[tuple[int, list[str]]], height: int, tmp_path: Path
@@ -282,7 +281,6 @@ def test_lengths_of_time_are_powers_of_ten(tmp_path: Path) -> None:
         ({1: "sgemm", 2: "softmax", 3: "x" * 49}, "Enabled"),
         ({1: "sgemm", 2: "x" * 49}, "Disabled"),
     ],
-    ids=["short names", "a long name", "two columns fit"],
 )
 def test_tables_with_long_names_of_columns_open_as_an_overview(kernels: dict[int, str], zoom: str, tmp_path: Path) -> None:
     types = {**TYPES, event_types.KERNEL: ("CUDA kernel", {0: "End", **kernels})}

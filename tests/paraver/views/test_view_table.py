@@ -126,7 +126,6 @@ def page_of(folder: Path, prv: Path, final: Path) -> tuple[str, list[RenderedVie
         ("my 'run' $HOME.prv", "my 'run' $HOME.cfgs", "my 'run' $HOME.prv", "my 'run' $HOME.cfgs"),
         ("-rf.prv", "-rf.cfgs", "./-rf.prv", "./-rf.cfgs"),
     ],
-    ids=["beside the trace", "compressed", "elsewhere", "odd characters", "like an option"],
 )
 def test_each_view_has_a_command_that_opens_it_in_the_folder_of_the_trace(
     prv: str, final: str, trace: str, views: str, tmp_path: Path
