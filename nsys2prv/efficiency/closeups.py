@@ -97,7 +97,7 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[tuple[list[st
     """Names of devices that are shown, and a row of `closeups`: places of the first findings, of those that show the same only
     the first."""
     length, operations = run.events.length, run.events.collections[ON_DEVICES.name].rows
-    usual_distance = run.recorded.events.length * len(run.events.rows.devices) / operations
+    usual_distance = run.window.recorded * len(run.events.rows.devices) / operations
     least_around = min(round(_AROUND * usual_distance), round(_MOST_AROUND * length))
     closeups: list[tuple[list[str], dict[str, Any]]] = []
     places = findings.sort("place").select("place", "device", "worst_begin_ns", "worst_end_ns")

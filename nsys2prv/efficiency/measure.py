@@ -104,8 +104,7 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
         if iterations.steady is None:
             raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
         span = iterations.steady
-    recording = events.length if options.time else max([events.length, *events.stops])
-    return MeasuredWindow(options.window.name, span, program, recording, iterations, mpi_work)
+    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work)
 
 
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:

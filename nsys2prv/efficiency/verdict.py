@@ -188,7 +188,7 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     what = WINDOW_TITLES[window["name"]]
     # Before its first recorded event, and after its last one, the program may have worked as well.
     if window["name"] == ALL and window["length_ns"] < _LEAST_OF_RECORDING * window["recorded_ns"]:
-        what = f"the program's first to last event, of {time(window['recorded_ns'])} recorded"
+        what = f"the program's first to last event, of {time(window['recorded_ns'])} in the trace"
     length = f"{time(window['length_ns'])} ({what}{_clocks_allow(head)})"
     if not bar:
         return f"nothing was measured in {length}"

@@ -97,7 +97,7 @@ class MeasuredWindow:
         First start and last end of the program's own events: work on devices, calls of CUDA, MPI and the OS, NVTX ranges. An
         edge that `--time` chose is where it is.
     recorded
-        Length of the recording, with what the profiler and others do before and after the program.
+        Length of the trace, with what the profiler and others do before and after the program.
     iterations
         What repeats in the program.
     mpi_work
@@ -135,7 +135,7 @@ class MeasuredWindow:
         if self.recorded - (end - begin) <= _WORTH_A_WARNING * self.recorded:
             return []
         return [
-            f"the recording lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
+            f"the trace lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
             f"before and after them (the profiler, or work of the program in no recorded call) is not measured"
         ]
 

@@ -170,7 +170,7 @@ def ranked_warnings(warnings: Iterable[str]) -> list[str]:
     for before, _, text in (warning.partition(_OF_NSYS) for warning in unique if _OF_NSYS in warning):
         said.setdefault(before, []).append(text.partition(". ")[0].rstrip("."))
     lines = [warning for warning in unique if _OF_NSYS not in warning]
-    lines.sort(key=lambda line: 0 if _GRAVE.search(line) else 2 if "the recording lasts" in line else 1)
+    lines.sort(key=lambda line: 0 if _GRAVE.search(line) else 2 if "the trace lasts" in line else 1)
     lines += (f"{before}{_OF_NSYS}{'; '.join(dict.fromkeys(texts))}" for before, texts in said.items())
     names = {path: name for path, name, *_ in _REPORT.findall("\n".join(lines))}
     return [_REPORT.sub(r"\2", line) for line in lines] if len(set(names.values())) == len(names) else lines

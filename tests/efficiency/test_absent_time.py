@@ -53,7 +53,6 @@ def test_a_stretch_is_launch_starved_until_the_launch_and_queued_from_then_on(tm
     report.kernel("second", 450, 500, launch=(400, 410))
     report.api_call("cudaDeviceSynchronize_v3020", 420, 600)
     found = absent(tmp_path, report)
-
     assert parts_of(found) == {
         "start_up_ns": 100,
         "starved_synchronization_ns": 30,
@@ -77,7 +76,6 @@ def test_pages_move_before_the_first_kernel_and_after_the_last_one_and_nothing_c
     report.copy(600 * MS, 640 * MS, 65_536, kind=12, stream=13)
     report.api_call("cudaFree_v3020", 650 * MS, 700 * MS)
     result = measured(tmp_path, report)
-
     assert result.absent_time["compute_ns"].to_list() == result.run["useful_ns"].to_list() == [100 * MS]
     # No call launches that a page moves: who waits for the first one is known from what is launched later.
     assert parts_of(result.tables) == {
@@ -103,7 +101,6 @@ def test_the_innermost_call_of_the_activity_and_the_innermost_range_have_the_tim
     report.api_call("cuMemAlloc_v2", 230, 260)
     report.kernel("second", 400, 500, launch=(400, 410))
     found = absent(tmp_path, report)
-
     assert dict(found["absent_calls"].select("call", "total_ns").iter_rows()) == {
         None: 100,
         "cudaMalloc": 70,
@@ -119,7 +116,6 @@ def test_a_kernel_waits_for_the_operations_before_it_in_its_stream(tmp_path: Pat
     report.copy(310, 320, 4096, launch=(30, 40))
     report.kernel("second", 350, 500, launch=(40, 50))
     found = absent(tmp_path, report)
-
     assert parts_of(found) == {"start_up_ns": 100, "copy_ns": 100, "queued_ns": 50}
     assert found["absent_calls"].is_empty()
 
@@ -130,7 +126,6 @@ def test_what_runs_on_another_stream_is_not_waited_for(tmp_path: Path) -> None:
     report.copy(210, 300, 4096, launch=(20, 30), stream=8)
     report.kernel("second", 350, 500, launch=(40, 50))
     found = absent(tmp_path, report)
-
     assert parts_of(found) == {"start_up_ns": 100, "queued_ns": 150}
     assert details_of(found)["queued", "beside other work of the process"] == 90
 
@@ -142,7 +137,6 @@ def test_where_events_are_awaited_and_not_recorded_it_is_not_decidable_beside_ot
     report.api_call("cudaStreamWaitEvent_v3020", 30, 35)
     report.kernel("second", 350, 500, launch=(40, 50))
     found = absent(tmp_path, report)
-
     assert parts_of(found) == {"start_up_ns": 100, "queued_ns": 60, "undecided_ns": 90}
 
 
@@ -154,7 +148,6 @@ def test_what_runs_on_the_device_comes_before_what_its_host_does(tmp_path: Path)
     report.api_call("cudaStreamSynchronize_v3020", 220, 350)
     report.kernel("second", 400, 500, launch=(400, 410))
     found = absent(tmp_path, report)
-
     assert parts_of(found)["copy_ns"] == 100
     assert details_of(found)["launch-starved: waiting for the device", None] == 30
     assert found["absent_calls"].filter(call="cudaStreamSynchronize")["total_ns"].to_list() == [30]
@@ -165,7 +158,6 @@ def test_without_launches_nothing_is_decidable_between_start_and_end(tmp_path: P
     report.kernel("first", 100, 200)
     report.kernel("second", 350, 500)
     found = absent(tmp_path, report)
-
     assert parts_of(found) == {"undecided_ns": 150}
     (detail,) = [detail for (part, detail) in details_of(found) if part == "not decidable"]
     assert detail is not None
@@ -178,7 +170,6 @@ def test_after_its_last_kernel_a_device_waits_for_none_while_others_work(tmp_pat
     second.kernel("b", 150, 400, launch=(0, 10))
     second.api_call("cudaDeviceSynchronize_v3020", 10, 500)
     found = absent(tmp_path, first, second)
-
     assert parts_of(found, 0) == {"start_up_ns": 100, "starved_ended_ns": 200, "shut_down_ns": 100}
     assert parts_of(found, 1) == {"start_up_ns": 100, "queued_ns": 50, "shut_down_ns": 100}
 
@@ -189,7 +180,6 @@ def test_a_run_without_kernels_is_absent_throughout(tmp_path: Path) -> None:
     report.copy(300, 400, 4096, launch=(210, 220))
     report.api_call("cudaDeviceSynchronize_v3020", 220, 450)
     found = absent(tmp_path, report)
-
     assert parts_of(found) == {
         "start_up_ns": 100, "copy_ns": 200, "starved_host_ns": 10, "queued_ns": 90, "shut_down_ns": 50
     }  # fmt: skip
@@ -260,7 +250,6 @@ def test_where_scheduling_was_not_recorded_nothing_is_said_about_it(tmp_path: Pa
     report.kernel("first", 100, 200, launch=(0, 10))
     report.kernel("second", 450, 500, launch=(400, 410))
     found = absent(tmp_path, report)
-
     assert found["absent_time"]["off_cpu_ns"].to_list() == [None]
     assert found["absent_calls"]["off_cpu_ns"].to_list() == [None, None]
     assert found["absent_functions"].is_empty()
@@ -280,7 +269,6 @@ def two_ranks(hosts: tuple[str, str] = ("node01", "node01")) -> list[ReportBuild
 
 def test_a_wait_for_a_collective_is_for_the_late_rank_and_then_for_the_transfer(tmp_path: Path) -> None:
     both = absent(tmp_path, *two_ranks())
-
     assert parts_of(both, 0) == {"start_up_ns": 100, "queued_ns": 110, "late_rank_ns": 300, "transfer_ns": 400}
     assert parts_of(both, 1) == {"start_up_ns": 100, "queued_ns": 410, "transfer_ns": 400}
     assert details_of(both)["waiting for a late rank", "Rank 1 node01 pid 1001 python3"] == 300
@@ -290,7 +278,6 @@ def test_a_wait_for_a_collective_is_for_the_late_rank_and_then_for_the_transfer(
 
 def test_between_hosts_communication_is_divided_only_as_far_as_clocks_are_known(tmp_path: Path) -> None:
     both = absent(tmp_path, *two_ranks(hosts=("node01", "node02")))
-
     assert parts_of(both, 0) == {"start_up_ns": 100, "queued_ns": 110, "communication_ns": 300, "transfer_ns": 400}
     assert details_of(both)["communication, not divided", "ranks arrive closer together than their clocks are known"] == 300
 
@@ -298,7 +285,6 @@ def test_between_hosts_communication_is_divided_only_as_far_as_clocks_are_known(
 def test_of_a_single_rank_communication_is_not_divided(tmp_path: Path) -> None:
     first, _ = two_ranks()
     alone = absent(tmp_path, first)
-
     assert parts_of(alone) == {"start_up_ns": 100, "queued_ns": 110, "communication_ns": 700}
 
 
@@ -340,7 +326,6 @@ def test_tables_do_not_depend_on_how_much_is_looked_at_together(tmp_path: Path, 
     together = of_simulated(reports)
     monkeypatch.setattr(gaps, "BLOCK_GAPS", 31)
     in_blocks = of_simulated(reports)
-
     assert together["absent_time"]["absent_ns"].min() > 0
     for name in TABLES:
         assert in_blocks[name].equals(together[name]), name
@@ -350,7 +335,6 @@ def test_pieces_are_cut_where_what_holds_changes_and_outside_of_all_segments() -
     edges = segments(Intervals.of([0, 0, 2], [10, 20, 5], [30, 30, 8]))
     timeline = Timeline(edges, {"depth": edges.counts[0]})
     pieces = pl.DataFrame({"thread": [0, 0, 1, 2], "begin": [5, 31, 0, 6], "end": [35, 32, 9, 7], "gap": [0, 1, 2, 3]})
-
     assert timeline.cut(pieces, "thread").sort("gap", "begin").select("gap", "begin", "end", "depth").rows() == [
         (0, 5, 10, 0), (0, 10, 20, 1), (0, 20, 30, 2), (0, 30, 35, 0), (1, 31, 32, 0), (2, 0, 9, 0), (3, 6, 7, 1)
     ]  # fmt: skip
@@ -386,7 +370,6 @@ def test_times_in_iterations_are_those_of_a_window_of_the_same_edges(tmp_path: P
     reports = write_reports(run, tmp_path)
     found = of_simulated(reports)
     iterations, edges = found["absent_iterations"], found["task_iterations"]
-
     assert iterations.height == edges.height > run.cluster.ranks
     edge = edges.row(-1, named=True)
     window = window_choice((edge["begin_ns"], edge["end_ns"]))

@@ -26,7 +26,6 @@ def test_every_rule_has_a_result_and_what_is_not_recorded_is_not_decidable(tmp_p
     for index in range(20):
         made.kernel("k(int)", index * MS, index * MS + 900 * US)
     result = measured(tmp_path, made)
-
     assert result.finding_checks["kind"].to_list() == [rule.kind for rule in RULES]
     assert check(result, "exposed-communication") == ("not found", None)
     assert check(result, "launch-bound") == ("not decidable", "not recorded: CUDA API calls that launch")
@@ -43,7 +42,6 @@ def test_what_costs_too_little_is_not_found_and_says_so(tmp_path: Path) -> None:
         made.copy(index * 100 * US, index * 100 * US + 20 * US, MIB, pageable=True, stream=8)
         made.kernel("k(int)", index * 100 * US + 20 * US, index * 100 * US + 100 * US)
     result = measured(tmp_path, made)
-
     assert result.findings.is_empty()
     assert check(result, "pageable-copies") == ("not found", "it costs 400.000 µs, less than is worth a look")
     late = report()
@@ -61,7 +59,6 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     for begin in (510, 580):
         made.api_call("cuModuleUnload", begin * MS, (begin + 60) * MS)
     result = measured(tmp_path, made)
-
     assert result.findings["kind"].to_list() == ["start-up", "creating-context", "shut-down", "little-gpu-work"]
     assert "most of it is in 2 calls of cuModuleUnload, 120.000 ms" in str(finding(result, "shut-down")["seen"])
     assert "calls of cuModuleUnload" in str(finding(result, "shut-down")["advice"])
@@ -137,7 +134,6 @@ def test_launches_that_stall_load_code_where_the_kernel_is_launched_first(tmp_pa
         launch = begin + 12 * MS, begin + 20 * MS - US
         made.kernel(kernel.format(index), begin + 20 * MS, begin + 26 * MS, launch=launch)
     found = finding(measured(tmp_path, made), "launch-stalls")
-
     assert found["saved_ns"] == 5 * 20 * MS
     assert ("code is loaded" in found["seen"]) == is_loaded
 
@@ -212,7 +208,6 @@ def test_all_gpus_wait_for_the_one_with_the_low_clock(tmp_path: Path) -> None:
     for made in reports:
         made.kernel(NCCL, 100 * MS, 101 * MS, stream=8)
     found = finding(measured(tmp_path, *reports), "clock-throttling")
-
     assert found["saved_ns"] == pytest.approx(35 * MS, rel=0.01)
     assert (found["cost_ns"], found["device"]) == (2 * found["saved_ns"], "node01:D0")
 
@@ -319,7 +314,6 @@ def hidden_in_steps(hides: int, *, waits: bool = True) -> ReportBuilder:
 
 def test_a_launched_kernel_waits_for_a_hidden_collective(tmp_path: Path) -> None:
     found = finding(measured(tmp_path, hidden_in_steps(MS)), "hidden-communication")
-
     assert found["cost_ns"] == STEPS * MS
     # Without the collectives the kernels beside them are in the way of each other: 1 ms in each step, not 1.5.
     assert found["saved_ns"] == pytest.approx(STEPS * 500 * US, rel=0.05)
@@ -358,7 +352,6 @@ def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_the
 def test_an_occurrence_of_hours_costs_in_all_parts_together_what_it_costs() -> None:
     hour = 3_600_000_000_000
     pieces = over_parts(occurrences((0, hour, 9 * hour, 8 * hour)), (), 10 * hour)
-
     assert (pieces.height, pieces["cost"].sum(), pieces["cost"].unique().to_list()) == (80, 8 * hour, [hour // 10])
 
 
@@ -389,7 +382,6 @@ def losses(costs: dict[int, dict[int, int]], **columns: Any) -> Losses:
 
 def test_devices_that_lose_time_in_the_same_part_lose_it_together() -> None:
     lost = losses({0: {1: 5, 2: 1}, 1: {1: 3, 2: 4}})
-
     assert (lost.cost, Finding("", lost).saved, str(lost)) == (13, 9, "on 2 GPUs")
     assert Finding("", lost, wall=2).saved == 2
     # Where parts are not known of all devices, the device counts that loses most.
@@ -401,7 +393,6 @@ def test_devices_that_lose_time_in_the_same_part_lose_it_together() -> None:
 
 def test_a_device_loses_at_most_its_limit_and_all_its_parts_less() -> None:
     lost = losses({0: {1: 9_000_000_000, 2: 1}, 1: {1: 4}}, limit=pl.Series([4_500_000_000, 7])).at_most(pl.col("limit"))
-
     assert sorted(lost.devices["cost"]) == [4, 4_500_000_000]
     # Rounded up: a part that loses anything is not without a loss.
     assert lost.parts["cost"].to_list() == [4_500_000_000, 1, 4]

@@ -179,7 +179,7 @@ def test_ranges_that_nobody_ended_make_a_run_no_longer(tmp_path: Path) -> None:
     single = ReportBuilder().os_call("read", 0, 10 * MS).nvtx_range("run", MS, 100 * MS)
     single.row("ANALYSIS_DETAILS", duration=100 * MS)
     result = measure([single.write(tmp_path / "single.sqlite")])
-    what = "10.000 ms (the program's first to last event, of 100.000 ms recorded)"
+    what = "10.000 ms (the program's first to last event, of 100.000 ms in the trace)"
     assert what in verdict(result.head, result.tables).sentence
 
 

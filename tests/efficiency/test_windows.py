@@ -51,7 +51,7 @@ def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: tup
     assert window["recorded_ns"] >= 59 * MS
     assert found.run["elapsed_ns"].item() == 38 * MS
     assert found.devices["useful_ns"].to_list() == [11 * 4 * 400 * US] * 2
-    (warning,) = (text for text in found.head["warnings"] if "the recording lasts" in text)
+    (warning,) = (text for text in found.head["warnings"] if "the trace lasts" in text)
     assert "the program's own events 38.000 ms of it" in warning
     # Times are those of the trace.
     assert found.devices["first_ns"].to_list() == [10 * MS] * 2

@@ -107,7 +107,7 @@ def test_the_length_is_that_of_the_program(
     assert round(length / 1e6) == milliseconds
     if orchestration is not None:
         assert measured.tables["run"]["orchestration_efficiency"].item() == pytest.approx(orchestration, abs=0.0005)
-    assert any("the recording lasts" in warning for warning in measured.head["warnings"])
+    assert any("the trace lasts" in warning for warning in measured.head["warnings"])
 
 
 def test_products_and_sums_hold(name: str, efficiency: Measured) -> None:
