@@ -65,6 +65,23 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     assert result.findings["saved_ns"].to_list() == [300 * MS, 200 * MS, 197 * MS, 697 * MS]
     assert "host in I/O 10.2 %" in str(finding(result, "shut-down")["seen"])
     assert "creating the context 40.0 %" in str(finding(result, "start-up")["seen"])
+    assert "most of it is in 1 call of read, 290.000 ms" in str(finding(result, "start-up")["seen"])
+
+
+def test_what_becomes_of_managed_memory_is_not_decidable_without_its_migrations(tmp_path: Path) -> None:
+    made = report()
+    made.api_call("cudaMallocManaged_v6000", 0, MS)
+    made.kernel("k(int)", 2 * MS, 9 * MS)
+    assert {check(measured(tmp_path, made), kind)[0] for kind in ("unified-memory", "pages-pulled-back")} == {"not decidable"}
+
+
+def test_of_stages_that_compute_in_turns_no_more_than_the_rest_is_communication(tmp_path: Path) -> None:
+    reports = [report(rank) for rank in range(2)]
+    for begin in range(0, 40 * MS, 2 * MS):
+        for rank, made in enumerate(reports):
+            made.kernel("k(int)", begin + rank * MS, begin + (rank + 1) * MS)
+            made.kernel(NCCL, begin + (1 - rank) * MS, begin + (2 - rank) * MS, stream=20)
+    assert finding(measured(tmp_path, *reports), "exposed-communication")["saved_ns"] == 20 * MS
 
 
 def test_hardly_any_work_follows_from_what_explains_most_of_the_idle_time(tmp_path: Path) -> None:
