@@ -186,6 +186,9 @@ def test_after_a_download_of_that_size_the_host_writes_and_loads_nothing(run: Ru
     made = loading()
     for begin in range(8 * MS, 48 * MS, 10 * MS):
         made.copy(begin, begin + 100 * US, MIB, kind=2, launch=(begin - 20 * US, begin - 10 * US))
+    assert "data-loading" in all_kinds(run(made))
+    for begin in range(8 * MS, 48 * MS, 10 * MS):
+        made.os_call("write", begin + 150 * US, begin + 1900 * US)
     assert "data-loading" not in all_kinds(run(made))
 
 

@@ -58,7 +58,7 @@ FOUND: dict[str, list[str]] = {
     "pytorch-nccl-2gpu": ["unfused-kernels", "layout-changes", "host-bound"],
     # More goes back to the host than to the device.
     "pytorch-uvm": ["unified-memory", "start-up", "creating-context", "unfused-kernels"],
-    "cloverleaf-3.13": ["creating-context", "profiler-set-up", "idle-devices"],
+    "cloverleaf-3.13": ["creating-context", "profiler-set-up", "pageable-copies"],
     # Halos of 16 KiB.
     "openacc-mpas": ["idle-devices", "profiler-set-up", "host-waits", "small-copies"],
 }  # fmt: skip

@@ -60,8 +60,8 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         pl.col("is_late")
         & pl.col("before_upload")
         & ~pl.col("after_upload")
-        # After downloads of such a size results are written.
-        & ~(pl.col("after_download") & (pl.col("former_size") >= smallest.value))
+        # After downloads of such a size, in calls of the OS, results are written.
+        & ~(pl.col("after_download") & (pl.col("former_size") >= smallest.value) & (2 * pl.col("in_os") > pl.col("length")))
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") - pl.col("asleep_ns") >= HostBound.host_part.value * pl.col("length")),
