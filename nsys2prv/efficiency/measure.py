@@ -110,7 +110,7 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     """First start and last end of the program's own events; where `--time` selects an edge, that edge."""
     length = recorded.events.length
-    # Threads of the profiler can wait for it long after the program.
+    # Threads of nsys may be in a call long after the program has ended.
     is_of_program = pl.lit(pl.Series(recorded.is_of_program)).gather("row")
     frames = [recorded.frame(collection).select("row", "start", "end").filter(is_of_program) for collection in _OF_PROGRAM]
     first = max(min((int(frame["start"].to_numpy().min()) for frame in frames if frame.height), default=0), 0)

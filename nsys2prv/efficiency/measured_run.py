@@ -239,11 +239,12 @@ class MeasuredRun:
 
     @cached_property
     def page_waits(self) -> Spans:
-        """When kernels of each device may wait for pages of unified memory: these move, or, where no faults were recorded, in a
-        part of the kernel. Between two moves it waits for faults, too."""
-        merged, kernels = self.page_moves.merged, self.operations.filter(pl.Series(self.kind_of_operations == KERNEL))
+        """When kernels of each device may wait for pages of unified memory: while these move or, where faults were not
+        recorded, as long as a kernel takes in which they do: between two moves it waits for faults, too."""
+        merged = self.page_moves.merged
         if not len(merged) or self.frame(run_events.PAGE_FAULTS).height:
             return self.page_moves
+        kernels = self.operations.filter(pl.Series(self.kind_of_operations == KERNEL))
         times = Intervals.of(self.events.rows.device[kernels["row"].to_numpy()], kernels["start"], kernels["end"])
         moved = self.page_moves.inside(times.group, times.begin, times.end)
         waiting = times.only(moved > PAGE_MOVES * (times.end - times.begin))

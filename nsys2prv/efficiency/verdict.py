@@ -207,8 +207,8 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     is_useful = head["nccl"] == NcclPolicy.USEFUL and run["devices"] > 0
     useful = run["device_parallel_efficiency"] if is_useful else bar[0].share
     waiting = 0.0 if is_useful else sum(part.share for part in bar if part.name == "paging")
-    is_known = is_useful and parts.COMMUNICATION
-    losses = [part for part in bar[1:] if part.name not in ("paging", "other") and part.group != is_known]
+    useful_group = parts.COMMUNICATION if is_useful else ""
+    losses = [part for part in bar[1:] if part.name not in ("paging", "other") and part.group != useful_group]
     largest = sorted(losses, key=lambda part: -part.share)[:1]
     # The finding may be about this time: said first, it is no further loss.
     largest_part = "".join(f"; largest part of the rest: {part.title}, {percent(part.share)}" for part in largest)
