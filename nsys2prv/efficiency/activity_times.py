@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
-from nsys2prv.efficiency.intervals import Elapsed, Intervals, segments
+from nsys2prv.efficiency.intervals import Elapsed, Spans
 from nsys2prv.efficiency.measured_run import CUDA_ACTIVITIES, KERNEL, MASKS, MEMORY, MPI, NCCL, WAITING_ACTIVITIES, MeasuredRun
 from nsys2prv.efficiency.metrics import efficiencies
 from nsys2prv.efficiency.result_tables import NCCL_POLICY
@@ -90,8 +90,7 @@ def merged_windows(ranges: pl.DataFrame, groups: int) -> pl.DataFrame:
     """Ranges as windows, both with the columns `slot`, `group`, `begin`, `end`: where ranges of one slot and group overlap they
     are one window."""
     key = ranges["slot"] * groups + ranges["group"]
-    covered = segments(Intervals.of(key, ranges["begin"], ranges["end"]))
-    merged = covered.where(covered.counts[0] > 0)
+    merged = Spans((key, ranges["begin"], ranges["end"])).merged
     key = pl.Series(merged.group)
     return pl.DataFrame({"slot": key // groups, "group": key % groups, "begin": merged.begin, "end": merged.end})
 

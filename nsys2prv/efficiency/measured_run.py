@@ -228,12 +228,16 @@ class MeasuredRun:
         """Which operations move unified memory: they are on the row of a stream, but not in its order."""
         return self.is_named(self.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()
 
+    @property
+    def is_prefetch(self) -> pl.Expr:
+        """Which operations are prefetches of unified memory that the program asked for."""
+        prefetches = [value for value, cause in self.events.names(MIGRATION_CAUSE).items() if cause == MIGRATION_CAUSES[1]]
+        return pl.col("migration").is_in(prefetches).fill_null(value=False)
+
     @cached_property
     def page_moves(self) -> Spans:
         """When pages of unified memory of each device move that no prefetch asked for, or their faults are handled."""
-        prefetches = [value for value, cause in self.events.names(MIGRATION_CAUSE).items() if cause == MIGRATION_CAUSES[1]]
-        is_asked_for = pl.col("migration").is_in(prefetches).fill_null(value=False)
-        moves = self.operations.filter(pl.Series(self.moves_pages), ~is_asked_for), self.frame(run_events.PAGE_FAULTS)
+        moves = self.operations.filter(pl.Series(self.moves_pages), ~self.is_prefetch), self.frame(run_events.PAGE_FAULTS)
         located = self.events.rows.located(pl.concat(rows.select("row", "start", "end") for rows in moves))
         return Spans(located.select("device", "start", "end"))
 

@@ -55,6 +55,8 @@ def test_few_blocks_are_not_blamed_for_pages_that_move(tmp_path: Path, moving: i
     # What the kernel did meanwhile is not known.
     bar = {part.name: part.value for part in wall_time_parts(result.tables)}
     assert bar == {"compute": (100 - moving) * MS * (lost > 0), "paging": moving * MS if lost else 100 * MS}
+    made.gpu_page_fault(10 * MS, 70 * MS, 1)
+    assert costs(measured(tmp_path, made)) == {"few-blocks": 40 * MS - 40 * MS // 100}
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,6 @@ def test_the_last_wave_of_blocks(tmp_path: Path) -> None:
     for index in range(20):
         made.kernel("k(int)", index * MS, (index + 1) * MS, gridX=2000)
     result = measured(tmp_path, made)
-
     assert costs(result) == {"tail-waves": 20 * MS * 3 // 8}
     full = report(**A100)
     for index in range(20):
@@ -117,7 +118,6 @@ def test_attention_in_fp32_is_known_by_its_name(tmp_path: Path) -> None:
         made.kernel("fmha_cutlassB_f32_aligned_64x64_k64_sm80(Params)", begin, begin + 900 * US)
         made.kernel("cutlass_80_tensorop_s1688gemm_128x128_16x5_tn_align4(Params)", begin + 900 * US, begin + MS)
     result = measured(tmp_path, made)
-
     assert costs(result) == {"full-precision": 20 * 900 * US * 15 // 16}
     # The others of these kernels are in TF32 already.
     assert "allow_tf32" not in result.findings["advice"][0]
@@ -138,7 +138,6 @@ def test_pages_that_the_host_pulls_back(tmp_path: Path, pages: int) -> None:
         begin = 10 * MS + page * 300 * US + 290 * US
         made.copy(begin, begin + 10 * US, 65_536, kind=12, stream=13)
     result = measured(tmp_path, made)
-
     assert costs(result)["pages-pulled-back"] == pages * 290 * US
     assert "idle-devices" not in costs(result)
 
@@ -161,7 +160,6 @@ def test_functions_and_ranges_of_late_hosts_are_named(tmp_path: Path) -> None:
     for time in range(400 * US, 20 * MS, 100 * US):
         made.cpu_sample(time, [("decode", "a.so")], tid=3_000)
     text = finding(measured(tmp_path, made), "host-bound")["seen"]
-
     assert "of CPU samples of these threads meanwhile, most are in parse of a.so 66.7 %, sort of b.so 33.3 %" in text
     assert "of other threads of their processes meanwhile, most are in decode of a.so 100.0 %" in text
     assert text.endswith("; 100.0 % of the time is in the NVTX range steps")

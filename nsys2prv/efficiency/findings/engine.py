@@ -263,11 +263,11 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
     # Kernels of several processes may run beside each other: of each its own gaps are lost, too.
     is_shared = any(len(tasks) > 1 for tasks in evidence.rows.tasks_of_device.values())
     idle_at_most = evidence.length - max(evidence.tables["devices"]["kernels_ns"], default=0)
-    saved = {
-        rule: Saved(min(finding.saved, idle_at_most if rule.is_idle else evidence.length), bound if is_bound else estimate)
-        for rule, finding in findings.items()
-        for is_bound in [rule.is_bound and not (rule.is_idle and is_shared)]
-    }
+    saved = {}
+    for rule, finding in findings.items():
+        is_bound = rule.is_bound and not (rule.is_idle and is_shared)
+        most = idle_at_most if rule.is_idle else evidence.length
+        saved[rule] = Saved(min(finding.saved, most), bound if is_bound else estimate)
     path = evidence.run.measurements.get(CriticalPath)
     graph = path.graph if isinstance(path, CriticalPath) else None
     if graph is None or not _is_explained(evidence, graph):

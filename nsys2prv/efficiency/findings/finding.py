@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 from polars import selectors
 
-from nsys2prv.efficiency.intervals import NONE, Intervals, segments
+from nsys2prv.efficiency.intervals import NONE, Spans
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.errors import counted
 from nsys2prv.execution.row_order import rows_in_order
@@ -231,8 +231,12 @@ class Finding:
 
 def together(occurrences: pl.DataFrame) -> pl.DataFrame:
     """Times that occurrences (`device`, `begin`, `end`) take together: the same columns, and their length as `cost`, ns."""
-    times = segments(Intervals.of(*occurrences.select("device", "begin", "end")))
-    busy = times.where(times.counts[0] > 0)
+    return costs_of(Spans(occurrences.select("device", "begin", "end")))
+
+
+def costs_of(spans: Spans) -> pl.DataFrame:
+    """Times of devices, each once: columns as of `together`."""
+    busy = spans.merged
     return pl.DataFrame({"device": busy.group, "begin": busy.begin, "end": busy.end, "cost": busy.end - busy.begin})
 
 

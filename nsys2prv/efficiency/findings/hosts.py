@@ -52,16 +52,17 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     shortest = Threshold("shortest gap that counts", 1_000_000, "a batch that is ready is copied within some 100 µs", "ns")
     smallest = Threshold("smallest copy after it", 16_384, "smaller ones are flags and parameters, and no batch", "bytes")
     fewest = Threshold("fewest such gaps on a device", 3, "the first batch always comes late, and one more may", "")
+    writing_part = Threshold("largest part in OS calls of a gap after a copy back", 0.5, "else the host writes results")
     reach = Threshold("least part of a device's active time from the first to the last of them", 0.3, "else it is a phase")
     least = Threshold.least_share(0.02, "less is not worth more loading processes")
     condition = pl.col("end") - pl.col("begin") >= reach.value * pl.col("active")
     worst = "occurrence"
+    after_results = pl.col("after_download") & (pl.col("former_size") >= smallest.value)
     gap_cause = GapCause(
         pl.col("is_late")
         & pl.col("before_upload")
         & ~pl.col("after_upload")
-        # After downloads of such a size, in calls of the OS, results are written.
-        & ~(pl.col("after_download") & (pl.col("former_size") >= smallest.value) & (2 * pl.col("in_os") > pl.col("length")))
+        & ~(after_results & (pl.col("in_os") > writing_part.value * pl.col("length")))
         & (pl.col("next_size") >= smallest.value)
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") - pl.col("asleep_ns") >= HostBound.host_part.value * pl.col("length")),

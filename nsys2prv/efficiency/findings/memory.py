@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from nsys2prv.efficiency.findings import rule
-from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, together
+from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, costs_of, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, is_pageable, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
@@ -55,9 +55,8 @@ class DeviceCopies(Measurement):
 def device_copies(run: MeasuredRun) -> DeviceCopies:
     """Copies of a run whose kind is known, but for prefetches that the program asked for: nothing needs to wait for these."""
     kinds = {value_of(run, event_types.MEMORY_OPERATION, label): kind for kind, label in event_types.COPY_KINDS.items()}
-    prefetch, eviction = (value_of(run, MIGRATION_CAUSE, MIGRATION_CAUSES[cause]) for cause in (1, 4))
-    is_counted = pl.col("number") == event_types.MEMORY_OPERATION, pl.col("migration").ne_missing(prefetch)
-    copies = run.operations.filter(*is_counted).select(
+    eviction = value_of(run, MIGRATION_CAUSE, MIGRATION_CAUSES[4])
+    copies = run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION, ~run.is_prefetch).select(
         pl.col("row", "size", "end").cast(pl.Int64),
         begin=pl.col("start").cast(pl.Int64),
         device=pl.lit(pl.Series(run.events.rows.device)).gather("row"),
@@ -294,11 +293,10 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
 
     def losses(self, evidence: Evidence) -> Losses:
         """Migrations: kernels wait for pages that are not there, also while their faults are handled."""
-        moves, length = evidence.run.page_moves.merged, pl.col("end") - pl.col("begin")
-        waits = pl.DataFrame({"device": moves.group, "begin": moves.begin, "end": moves.end})
         migrations = evidence.run.measured(DeviceCopies).copies.filter(_IS_MIGRATION)
+        migrated = Losses.of(evidence.run, migrations.with_columns(cost=pl.col("end") - pl.col("begin")))
         # Where a kernel waits for pages that others fetch, nothing of it is in these times.
-        migrated, waiting = (Losses.of(evidence.run, times.with_columns(cost=length)) for times in (migrations, waits))
+        waiting = Losses.of(evidence.run, costs_of(evidence.run.page_moves))
         cost = waiting.devices.select("device", "cost")
         return Losses(migrated.devices.drop("cost").join(cost, on="device", maintain_order="left"), waiting.parts)
 
@@ -314,8 +312,7 @@ class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMO
         faults = losses.of_devices(evidence.rows.located(evidence.run.frame(PAGE_FAULTS)))
         handled = int(together(faults.select("device", "end", begin="start"))["cost"].sum())
         waiting = f"page faults of kernels are handled for {time(handled)}"
-        waits = evidence.run.page_waits.merged
-        most = time(int((waits.end - waits.begin).sum()))
+        most = time(int(losses.of_devices(costs_of(evidence.run.page_waits))["cost"].sum()))
         unknown = f"page faults were not recorded (--cuda-um-gpu-page-faults=true): kernels and hosts may wait for up to {most}"
         return self.finding(
             losses,

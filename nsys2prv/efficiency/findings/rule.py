@@ -25,7 +25,7 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
-from nsys2prv.efficiency.run_events import NCCL_REGIONS, OS_TYPES
+from nsys2prv.efficiency.run_events import NCCL_REGIONS, OS_TYPES, PAGE_FAULTS
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 
@@ -199,7 +199,7 @@ def _sizes(evidence: Evidence, *, of_kinds: bool = False) -> str | None:
 def _unified(evidence: Evidence) -> str | None:
     operations = evidence.tables["memory_operations"]
     is_used = operations.select(pl.any_horizontal(pl.col("source", "destination") == event_types.MEMORY_KINDS[4]).any()).item()
-    is_used |= evidence.tables["cuda_calls"]["call"].str.contains("(?i)Mem_?Alloc_?Managed|MallocManaged").any()
+    is_used |= evidence.tables["cuda_calls"]["call"].str.contains("(?i)M(?:em)?allocManaged").any()
     if not is_used or operations["operation"].str.contains("Unified").any():
         return None
     return "not recorded: migrations of unified memory (--cuda-um-gpu-page-faults, --cuda-um-cpu-page-faults)"
@@ -207,7 +207,7 @@ def _unified(evidence: Evidence) -> str | None:
 
 def _page_waits(evidence: Evidence) -> str | None:
     waiting, computing = (evidence.tables["absent_time"][name].sum() for name in ("paging_ns", "compute_ns"))
-    is_open = 2 * waiting > computing and not evidence.tables["absent_time"].is_empty()
+    is_open = 2 * waiting > computing and evidence.run.frame(PAGE_FAULTS).is_empty()
     return "how long kernels wait for pages was not recorded (--cuda-um-gpu-page-faults=true)" if is_open else None
 
 

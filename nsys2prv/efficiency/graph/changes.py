@@ -171,8 +171,8 @@ def without_gaps(built: BuiltGraph, gaps: pl.DataFrame, *, keeps_order: bool = F
     take the time from one operation to the next that they take where both are launched early."""
     spans, rows = _of_gaps(built, gaps), built.context.events.rows
     groups = np.where(rows.device >= 0, rows.device + len(rows.names), np.arange(len(rows.device)))
-    orders = built.graph.of_kind(EdgeKind.STREAM_ORDER).weight
-    least = int(np.quantile(orders, CLASS_QUANTILE, method="lower")) if keeps_order and len(orders) else 0
+    orders = built.graph.weight[built.graph.kind == EdgeKind.STREAM_ORDER] if keeps_order else ()
+    least = int(np.quantile(orders, CLASS_QUANTILE, method="lower")) if len(orders) else 0
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         # A launch is a matter of the thread, and the order in a stream of the device.
