@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Mask, Numbers
-from nsys2prv.efficiency.measured_run import KERNEL, MeasuredRun
+from nsys2prv.efficiency.measured_run import KERNEL, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters.regions import named_ranges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
 from nsys2prv.efficiency.window import ITERATION_SCHEMA, RunIterations
@@ -217,7 +217,7 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> tuple[pl.DataFrame
             least = _LEAST_ITERATIONS + 1
             raise _NoIterations(f"no kernel, copy or collective is executed {least} times or more over the work")
         is_alone = all(work["key"].n_unique() == 1 for work in works.values())
-        raise _NoIterations("one kernel repeats alone" if is_alone else "kernels, copies and collectives have no period")
+        raise _NoIterations("one operation repeats alone" if is_alone else "kernels, copies and collectives have no period")
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
     if repeated.is_empty():
         raise _NoIterations(f"the work repeats less than {_LEAST_ITERATIONS} times as a whole")
@@ -236,16 +236,18 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
         end="end",
         key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
         group="group",
-        is_kernel=pl.Series(run.kind_of_operations == KERNEL),
+        kind=pl.Series(run.kind_of_operations),
     ).filter(pl.col("group") >= 0)
-    length = pl.col("end") - pl.col("start")
+    length, kind = pl.col("end") - pl.col("start"), pl.col("kind")
     idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
     works = {}
     for (group,), part in operations.partition_by("group", as_dict=True).items():
-        times = part.group_by("stream").agg(kernels=(length * pl.col("is_kernel")).sum(), total=length.sum())
+        times = part.group_by("stream").agg(kernels=(length * (kind == KERNEL)).sum(), total=length.sum())
         main = times.sort("kernels", "total", "stream", descending=[True, True, False])["stream"][0]
-        ordered = in_content_order(part, ["start"]).select("key", "start", "end", "stream", idle=idle)
-        works[int(group)] = ordered.filter(pl.col("stream") == main).with_columns(busy=length.cum_sum() - length)
+        ordered = in_content_order(part, ["start"]).select("key", "start", "end", "stream", "kind", idle=idle)
+        # Beside others, NCCL kernels are no work: they wait for other ranks.
+        spent = length * ((kind != NCCL) | (kind == NCCL).all())
+        works[int(group)] = ordered.filter(pl.col("stream") == main).with_columns(busy=spent.cum_sum() - spent)
     return works
 
 

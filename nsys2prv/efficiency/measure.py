@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -26,7 +27,7 @@ from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import DEVICE_TREE, TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, RunEvents
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow, Span, between_phases, mpi_phases
 from nsys2prv.errors import NothingToMeasure, NothingToTranslate, UsageError
 from nsys2prv.execution import memory
@@ -34,11 +35,15 @@ from nsys2prv.execution.output_files import scratch_folder
 from nsys2prv.execution.progress import progress_bar
 from nsys2prv.run.options import TimeRange
 from nsys2prv.run.session import seen_by_workers
+from nsys2prv.sources.host.call_chains import SAMPLED_MODULE
 from nsys2prv.vocabulary import __version__, event_types
 from nsys2prv.vocabulary.wording import time
 
 _OF_PROGRAM, _LAST_RANGES = (ON_DEVICES, NCCL_CALLS, ON_HOSTS, RANGES), 1_000
-"""What the program does itself, not samples, scheduling and what the profiler does; and how many ranges at its end are seen."""
+"""What the program does itself, not scheduling and what the profiler does; and how many ranges at its end are seen."""
+
+_MODULES_OF_PROFILER = r"(?i)ToolsInjection|nsight[-_ ]?systems|libcupti"
+"""In names of modules that the profiler puts into the program."""
 
 
 def measure(arguments: Sequence[str | Path], options: EfficiencyOptions | None = None) -> EfficiencyResult:
@@ -112,7 +117,13 @@ def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     length = recorded.events.length
     # Threads of nsys may be in a call long after the program has ended.
     is_of_program = pl.lit(pl.Series(recorded.is_of_program)).gather("row")
-    frames = [recorded.frame(collection).select("row", "start", "end").filter(is_of_program) for collection in _OF_PROGRAM]
+    # Between recorded calls its calling threads are seen in samples, but in code of the profiler.
+    modules = recorded.events.names(SAMPLED_MODULE).items()
+    of_profiler = [module for module, name in modules if re.search(_MODULES_OF_PROFILER, name)]
+    is_work = pl.col("row").is_in(recorded.callers.tolist()) & ~pl.col("module").is_in(of_profiler).fill_null(value=False)
+    sampled = recorded.frame(FUNCTION_SAMPLES).filter(is_work).select("row", "start", end="start")
+    frames = [sampled, *(recorded.frame(collection).select("row", "start", "end") for collection in _OF_PROGRAM)]
+    frames = [frame.filter(is_of_program) for frame in frames]
     first = max(min((int(frame["start"].to_numpy().min()) for frame in frames if frame.height), default=0), 0)
     # Ranges that nobody ended do so where the recording stops, those of a thread together.
     is_open = pl.struct("row", "end").is_duplicated() | pl.col("end").is_in(recorded.events.stops)

@@ -383,9 +383,11 @@ class MeasuredRun:
         rows, calls = self.events.rows, self.calls
         is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
         of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
-        # Where the window begins later, contexts may be there already.
-        if not self.is_from_start or of_cuda.filter(is_long).is_empty():
+        if of_cuda.filter(is_long).is_empty():
             return of_cuda.clear()
+        if not self.is_from_start:
+            # Contexts that are there already are known by the calls before the window.
+            return self._inside(self.recorded.context_creations, run_events.ON_HOSTS)
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
         return host_states.creates_context(rows.located(of_cuda), devices, self.events.names(event_types.CUDA_CALL))

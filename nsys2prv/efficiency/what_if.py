@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,8 @@ STANDARD = (
 )
 """Options of the scenarios of a run for which no change is requested."""
 
+NOT_MATCHED = "sends and receives of NCCL can't be matched: who waits for whom in them is not known"
+AHEAD = "how far ahead other threads or processes load data is not known"
 NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
@@ -280,9 +283,19 @@ def _bounds(uncertain: UncertainRun, options: WhatIfOptions) -> ReplayBounds:
     lacks_ranks = events.missing_ranks > 0 or (built.open_collectives > 0 and not events.has_all_ranks)
     if (options.no_late_ranks and built.open_collectives) or (ranks and lacks_ranks):
         unknown = [NOT_TYPICAL]
+    elif options.no_late_ranks and len(built.open_ends):
+        unknown = [NOT_MATCHED]
     elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         unknown = [NO_TRANSFERS]
-    return uncertain.bounds(steps, has_producers=options.data_loading is None, unknown=unknown)
+    bounds = uncertain.bounds(steps, has_producers=options.data_loading is None, unknown=unknown)
+    if options.data_loading is None or bounds.least is None:
+        return bounds
+    if options.data_loading > 1:
+        return bounds._replace(most=None, reasons=[*bounds.reasons, AHEAD])
+    if options.data_loading and uncertain.waits_for_loading:
+        least = _bounds(uncertain, replace(options, data_loading=0)).least
+        return bounds._replace(least=least, reasons=[*bounds.reasons, AHEAD])
+    return bounds
 
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:

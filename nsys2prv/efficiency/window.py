@@ -94,8 +94,8 @@ class MeasuredWindow:
     span
         Its start and end; as all times here ns from the start of the trace.
     program
-        First start and last end of the program's own events: work on devices, calls of CUDA, MPI and the OS, NVTX ranges. An
-        edge that `--time` chose is where it is.
+        First start and last end of the program's own events: work on devices, calls of CUDA, MPI and the OS, NVTX ranges, and
+        samples of its calling threads. An edge that `--time` chose is where it is.
     recorded
         Length of the trace, with what the profiler and others do before and after the program.
     iterations
@@ -136,7 +136,7 @@ class MeasuredWindow:
             return []
         return [
             f"the trace lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
-            f"before and after them (the profiler, or work of the program in no recorded call) is not measured"
+            f"before and after them (the profiler, or work of the program in no recorded call or sample) is not measured"
         ]
 
 

@@ -129,7 +129,7 @@ def test_a_slow_iteration_is_named(tmp_path: Path) -> None:
     ("names", "reason"),
     [
         ([f"kernel{place}" for place in range(40)], "no kernel, copy or collective is executed 4 times or more over the work"),
-        (["one"] * 40, "one kernel repeats alone"),
+        (["one"] * 40, "one operation repeats alone"),
         (["copy", "one"] * 12, "the work takes longer each time"),
         (random.Random(7).choices("abcd", k=600), "kernels, copies and collectives have no period"),
     ],

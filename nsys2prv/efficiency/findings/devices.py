@@ -10,7 +10,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.graph.changes import scaled_kernels
+from nsys2prv.efficiency.graph.changes import as_others, with_usual
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import time_where
@@ -75,14 +75,8 @@ def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
         pl.col("count") >= SlowDevice.fewest_executions.value,
         (pl.col("count") - usual_count).abs() <= SlowDevice.count_difference.value * usual_count,
     )
-    # The median of the others: of the sorted means without that of the device itself, which is at `place`.
-    place, several = pl.int_range(pl.len()).over(_KERNEL), pl.len().over(_KERNEL)
-    ranked = comparable.sort(*_KERNEL, "mean", "device").with_columns(place=place, several=several)
-    ranked = ranked.filter(pl.col("several") > 1)
-    ranks = ((pl.col("several") - 2) // 2, (pl.col("several") - 1) // 2)
-    lower, upper = (pl.col("mean").gather(rank + (rank >= pl.col("place"))).over(_KERNEL) for rank in ranks)
-    usual = (lower + upper) / 2
-    return ranked.with_columns(usual=usual * pl.col("count"), ratio=pl.col("mean") / usual)
+    usual = pl.col("usual")
+    return with_usual(comparable, _KERNEL, "device").with_columns(usual=usual * pl.col("count"), ratio=pl.col("mean") / usual)
 
 
 def _repeated(evidence: Evidence) -> str | None:
@@ -147,8 +141,7 @@ class _Differing(FindingRule):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Kernels of these devices take as long as at the median of the others."""
-        kernels = finding.losses.of_devices(_comparable_kernels(evidence))
-        return scaled_kernels(built, kernels.with_columns(factor=1 / pl.col("ratio")))
+        return as_others(built, evidence.rows.device, finding.losses.indices, _comparable_kernels(evidence))
 
 
 class SlowDevice(_Differing, kind="slow-device"):

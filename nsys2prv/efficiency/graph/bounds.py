@@ -21,7 +21,7 @@ import polars as pl
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
-from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph
+from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers, Spans
 from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
@@ -44,6 +44,8 @@ _LONG_WAIT = 1_000_000
 """ns off its CPU in which a thread can have waited for one that produces at its own speed."""
 _LEAST_OF_PRODUCER = 0.05
 """Part of the run in such waits, at least, of a thread that waits for one that produces at its own speed."""
+_LEAST_WAITING = 0.1
+"""Part of the time in which threads load data, from which on waits in it count."""
 _TIME_OF_CALLS = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.HOST, EdgeKind.BLOCKED_CALL)
 """What takes the time of kernels and calls that wait."""
 
@@ -135,6 +137,17 @@ class UncertainRun:
             self._unknown = [NOT_TIED, *self._reasons[1:]]
         self._reasons += [WAITS] if len(self._waits.number) else []
         self._reasons += [PAGES] if len(self._moves.merged) else []
+
+    @property
+    def waits_for_loading(self) -> bool:
+        """Whether threads wait for others in much of the time in which they load data, or may do so."""
+        loads, graph = times_of_loading(self.built.context), self.built.graph
+        waits, woken, spans = graph.edges(self._waits.number), graph.of_kind(EdgeKind.WAKE_UP), Spans(loads)
+        waiting = spans.inside(waits.row, waits.begin, waits.end).sum()
+        return bool(
+            spans.inside(woken.row, woken.end - 1, woken.end).any()
+            or waiting > _LEAST_WAITING * (loads["end"] - loads["begin"]).sum()
+        )
 
     def bounds(self, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()) -> ReplayBounds:
         """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own

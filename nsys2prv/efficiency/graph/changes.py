@@ -31,6 +31,8 @@ TRANSFERS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 _ON_THREADS = (*_CALLS, *_FOR_DEVICES, *TRANSFERS, EdgeKind.WAKE_UP)
 _USED_OFTEN = 0.1
 """Part of the waits in gaps that are of a function that copies: fewer are others."""
+_PARTS = 40
+"""Parts of the executions of a kernel in which those of several devices are compared."""
 _MOST_PASSES = 8
 """Where a rank is late for two reasons at once, or waits for messages of a late one, that shows when the first is gone."""
 _LEAST_LESS = 0.001
@@ -65,7 +67,13 @@ def _in_calls(edges: Edges, of_labels: Mask) -> Mask:
     return inside
 
 
-ideal_network = _setting(0, lambda edges: np.isin(edges.kind, TRANSFERS))
+def _on_network(edges: Edges) -> Mask:
+    """Transfers, and calls whose message was still on its way when they began."""
+    receives: Mask = (edges.kind == EdgeKind.BLOCKED_CALL) & edges.graph.receives[edges.target]
+    return receives | np.isin(edges.kind, TRANSFERS)
+
+
+ideal_network = _setting(0, _on_network)
 """Transfers of collectives and messages take no time."""
 
 
@@ -76,17 +84,20 @@ def no_launch_cost(built: BuiltGraph) -> Step:
 
 
 def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
-    """Times in which hosts of some tasks (None: of all) load data take so many times as long."""
+    """Times in which hosts of some tasks (None: of all) load data take so many times as long, and so does all that threads do
+    which wake them."""
     task, loads = built.context.events.rows.task, times_of_loading(built.context)
     is_of_tasks = np.isin(task[loads["row"].to_numpy()], task if tasks is None else tasks)
-    spans = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean)))
+    spans, wake_ups = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean))), built.graph.of_kind(EdgeKind.WAKE_UP)
+    loaders = np.setdiff1d(wake_ups.source_row[_hold_ends(spans, wake_ups, wake_ups.kind >= 0)], loads["row"].to_numpy())
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
         is_loading = of_thread & (spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin)
         # Without loading nothing wakes who waits for it.
         wakes = _hold_ends(spans, edges, edges.kind == EdgeKind.WAKE_UP)
-        return np.where(wakes & (times < 1), REMOVED, _scaled(weight, is_loading, times))
+        scaled = _scaled(weight, is_loading | (of_thread & np.isin(edges.row, loaders)), times)
+        return np.where(wakes & (times == 0), REMOVED, scaled)
 
     return step
 
@@ -123,7 +134,7 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
 
 
 def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
-    """Kernels of some ranks take, by name, the median over the mean durations on all ranks.
+    """Kernels of some ranks take the median of the other ranks: `as_others`.
 
     Raises
     ------
@@ -134,21 +145,43 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
     of_rank = {task.rank: place for place, task in enumerate(rows.tasks)}
     if missing := [rank for rank in ranks if rank not in of_rank]:
         raise UsageError(f"--rank {missing[0]}=median: the run has no rank {missing[0]}")
+    return as_others(built, rows.task, [of_rank[rank] for rank in ranks])
+
+
+def as_others(built: BuiltGraph, group: Integers, slow: Sequence[int], kernels: pl.DataFrame | None = None) -> Step:
+    """Kernels (of some, by `number` and `value`; None: all) in `slow` groups of rows take the median over the mean durations in
+    the other groups. A device can be slow for a part of the run: names that all groups execute equally often are compared in
+    several parts, in the order of their executions."""
     work = built.graph.of_kind(EdgeKind.DEVICE_WORK)
-    durations = pl.DataFrame({"label": work.label, "group": rows.task[work.row], "length": work.weight})
-    of_kernels = durations.filter(pl.Series(built.labels.is_of(event_types.KERNEL)[work.label]))
-    means = of_kernels.group_by("label", "group").agg(mean=pl.col("length").sum() / pl.len())
-    factors = means.with_columns(factor=pl.col("mean").median().over("label") / pl.col("mean")).filter(
-        pl.col("group").is_in([of_rank[rank] for rank in ranks]), pl.col("factor").is_finite()
-    )
-    return _scaled_labels(built, rows.task, factors)
+    columns = {"number": work.number, "label": work.label, "group": group[work.row], "length": work.weight}
+    executions = pl.DataFrame(columns).filter(pl.Series(built.labels.is_of(event_types.KERNEL)[work.label]))
+    if kernels is not None:
+        names = kernels.select(pl.col("number", "value").cast(pl.Int64))
+        executions = executions.join(_labels(built).join(names, on=["number", "value"], how="semi"), on="label", how="semi")
+    name, place, count = ["label", "group"], pl.int_range(pl.len()), pl.col("count")
+    executions = executions.with_columns(count=pl.len().over(name), place=place.over(name))
+    is_like = (count.min() == count.max()).over("label")
+    part = pl.when(is_like).then(pl.col("place") * _PARTS // count).otherwise(0)
+    means = executions.group_by("label", "group", part=part).agg("number", mean=pl.col("length").mean())
+    factors = with_usual(means, ["label", "part"], "group").filter(pl.col("group").is_in(slow), pl.col("mean") > 0)
+    factors = factors.explode("number")
+    factor = np.ones(len(built.graph.source))
+    factor[factors["number"].to_numpy()] = (factors["usual"] / factors["mean"]).to_numpy()
+    return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factor[edges.number])
 
 
-def _scaled_labels(built: BuiltGraph, group: Integers, factors: pl.DataFrame) -> Step:
-    """Work takes the `factor` of its `label` in the `group` of its row; rows of no group are of the last one, -1."""
-    table = np.ones((int(group.max(initial=0)) + 2, built.labels.frame.height))
-    table[factors["group"].to_numpy(), factors["label"].to_numpy()] = factors["factor"].to_numpy()
-    return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, table[group[edges.row], edges.label])
+def _labels(built: BuiltGraph) -> pl.DataFrame:
+    return built.labels.frame.with_row_index("label").cast({"label": pl.Int64})
+
+
+def with_usual(means: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFrame:
+    """Means (`mean`) of what has a key in several groups, with the median of the other groups, `usual`."""
+    # Of the sorted means without that of the group itself, which is at `place`.
+    ranked = means.sort(*key, "mean", group).with_columns(place=pl.int_range(pl.len()).over(key), several=pl.len().over(key))
+    ranked = ranked.filter(pl.col("several") > 1)
+    ranks = ((pl.col("several") - 2) // 2, (pl.col("several") - 1) // 2)
+    lower, upper = (pl.col("mean").gather(rank + (rank >= pl.col("place"))).over(key) for rank in ranks)
+    return ranked.with_columns(usual=(lower + upper) / 2)
 
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
@@ -262,9 +295,12 @@ def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float, stagin
 
 def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Kernels (columns `device`, `number`, `value`) take a `factor` of their time."""
-    labels = built.labels.frame.with_row_index("label")
-    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(labels, on=["number", "value"], how="inner")
-    return _scaled_labels(built, built.context.events.rows.device, scaled.select("label", "factor", group="device"))
+    device = built.context.events.rows.device
+    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(_labels(built), on=["number", "value"], how="inner")
+    # Rows of no device are of the last one, -1.
+    table = np.ones((int(device.max(initial=0)) + 2, built.labels.frame.height))
+    table[scaled["device"].to_numpy(), scaled["label"].to_numpy()] = scaled["factor"].to_numpy()
+    return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, table[device[edges.row], edges.label])
 
 
 def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | None = None) -> Step:

@@ -153,6 +153,13 @@ class RunGraph:
     weight: Numbers
     kind: npt.NDArray[np.int8]
 
+    @cached_property
+    def receives(self) -> Mask:
+        """Which moments are ends of what receives a message."""
+        receives = np.zeros(len(self.time), dtype=bool)
+        receives[self.of_kind(EdgeKind.MESSAGE).target] = True
+        return receives
+
     def slacks(self) -> Numbers:
         """How much later each moment may be without the run becoming longer, ns: the smallest sum of slacks on any way from the
         moment to one that nothing depends on, and from there to the end."""

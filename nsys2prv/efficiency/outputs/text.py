@@ -123,7 +123,8 @@ def _finding_lines(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.D
         lines.append([(number, ""), (f"  {row['title']} ({how}{cause})", "")])
         what = "time of processes" if row["device"] is None else "device time"
         cost = f"{time(row['cost_ns'])} of {what} ({percent(row['share'])})"
-        look = f"look at {_seconds(row['worst_begin_ns'])} to {_seconds(row['worst_end_ns'])} s"
+        # As `--window` and `--time` take it.
+        look = f"look at {_seconds(row['worst_begin_ns'])}s:{_seconds(row['worst_end_ns'])}s"
         evidence = (row["seen"], f"{cost}; {look}", *([row["advice"]] if verbose else []))
         lines += [[(f"       {text}", FAINT)] for text in evidence]
     return [*lines, *_check_lines(checks, verbose=verbose)]
