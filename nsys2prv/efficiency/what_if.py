@@ -97,7 +97,7 @@ STANDARD = (
 
 NOT_MATCHED = "sends and receives of NCCL can't be matched: who waits for whom in them is not known"
 AHEAD = "how far ahead other threads or processes load data is not known"
-NO_TRANSFERS = "no transfers between ranks were recorded, neither of NCCL nor of MPI: what a network takes is not known"
+NO_TRANSFERS = "no transfers between ranks were recorded, or they can't be matched: what a network takes is not known"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
 HEAD: tuple[tuple[str, str, str], ...] = (

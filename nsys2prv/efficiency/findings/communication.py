@@ -14,7 +14,7 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, part_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, Values
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -416,3 +416,27 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
             return None
         tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
         return changes.no_late_ranks(built, [], tasks=tasks)
+
+
+class LateInTurn(FindingRule, kind="late-in-turn", needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS)):
+    fewest = Threshold("fewest collectives on a device", 10, "fewer are chance", "")
+    least = Threshold.least_share(0.05, "less is the normal spread of ranks")
+    recurring = True
+
+    def losses(self, evidence: Evidence) -> Losses:
+        """Waits in collectives, where no rank is last in most of them; of each device as the wall time by cause has them."""
+        if evidence.finding(Straggler.kind):
+            return Losses()
+        waits = evidence.run.measured(Nccl).waits.filter("complete").with_columns(cost="waiting")
+        late = pl.lit(evidence.tables["absent_time"]["late_rank_ns"]).gather("device")
+        return Losses.of_events(evidence.run, waits).at_most(late)
+
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        ranks = _late(_waits(evidence.run.measured(Nccl).waits.filter("complete")))
+        last = ranks.group_by("device").agg(pl.col("last").sum()).sort("last", "device", descending=[True, False])
+        named = [f"{evidence.name(device)} in {count:,}" for device, count in last.head(_MOST_NAMED).iter_rows()]
+        return {"collectives": int(last["last"].sum()), "last": ", ".join(named)}
+
+    def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
+        """All ranks take as long as the typical member of their collectives."""
+        return None if len(built.graph.time) > _MOST_MOMENTS else changes.no_late_ranks(built, [])

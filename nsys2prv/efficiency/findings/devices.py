@@ -163,7 +163,7 @@ class UnequalWork(_Differing, kind="unequal-work"):
     is_slow = False
 
 
-class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES,)):
+class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES, rule.SAME_TIMES)):
     least = Threshold.least_share(
         0.05, "a load balance above 95 % is good", ", of n x the active time of all, beside what slow devices explain"
     )

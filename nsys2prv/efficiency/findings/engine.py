@@ -204,7 +204,7 @@ def _finding_row(rule: FindingRule, finding: Finding, saved: Saved, evidence: Ev
     rows, losses, worst = evidence.rows, finding.losses, finding.losses.worst
     shown = worst["rows"] or np.flatnonzero((rows.kind == STREAM) & (rows.device == worst["device"])).tolist()
     return {
-        "title": f"{rule.title}, {_who(losses, evidence)}",
+        "title": f"{finding.title or rule.title}, {_who(losses, evidence)}",
         "seen": finding.text,
         "saved_ns": saved.ns,
         "saved_how": saved.how,
@@ -248,8 +248,9 @@ def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_sho
         reason = f"it costs {time(saved.ns)}, less than is worth a look"
     elif saved is None and reason is None:
         spent = max(evidence.tables["absent_time"].select(0, *rule.parts).sum_horizontal().to_list(), default=0)
-        is_seen = spent >= LEAST_SHARE.value * evidence.length
-        reason = f"it takes {time(spent)}, too little for a finding" if is_seen else rule.unseen
+        is_seen, shortest = spent >= LEAST_SHARE.value * evidence.length, getattr(rule, "shortest", None)
+        too_little = f"less than {time(shortest.value)}" if shortest and spent < shortest.value else "too little for a finding"
+        reason = f"it takes {time(spent)}, {too_little}" if is_seen else rule.not_costly(evidence) or rule.unseen
     return {"kind": rule.kind, "title": rule.title, "result": result, "reason": reason}
 
 

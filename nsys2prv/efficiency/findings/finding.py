@@ -204,8 +204,8 @@ class Finding:
         Time by which the run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices.
     follows
         Kind of another finding that causes this one: it vanishes with that.
-    advice
-        What people do about it, where that of the rule does not fit: the run does so already, or it is known better.
+    advice, title
+        Where those of the rule do not fit: the run does so already, or it is known better.
     """
 
     text: str
@@ -214,6 +214,7 @@ class Finding:
     wall: int | None = None
     follows: str | None = None
     advice: str | None = None
+    title: str | None = None
 
     @property
     def saved(self) -> int:

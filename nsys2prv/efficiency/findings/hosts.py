@@ -4,7 +4,7 @@ program host threads are: functions that were sampled most, the NVTX range, and 
 from __future__ import annotations
 
 import statistics
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -22,12 +22,15 @@ from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.efficiency.window import mpi_phases
+from nsys2prv.errors import counted
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.call_names import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.vocabulary.wording import percent, short, time
 
 _IN_MPI = pl.col("mpi_ns")
+_LEAST_OPEN = 0.1
+"""Part of the run that a call of MPI takes at least which had not ended and is told."""
 
 
 class HostBound(GapRule, kind="host-bound", of_host=True):
@@ -166,6 +169,30 @@ def _losses(evidence: Evidence, processes: pl.DataFrame) -> Losses:
     return Losses.placed(processes.join(rows, on="device", how="left", maintain_order="left"))
 
 
+@dataclass(frozen=True)
+class UnfinishedMpi(Measurement):
+    """Long calls of MPI that had not ended when the recording stopped, as a text; None: there are none."""
+
+    reason: str | None
+
+
+def unfinished_mpi(run: MeasuredRun) -> UnfinishedMpi:
+    """Look for such calls."""
+    stops = [stop - run.events.offset for stop in run.events.stops]
+    is_open = pl.col("number").is_in(event_types.MPI_TYPES.values()) & pl.col("end").is_in(stops)
+    calls = run.calls.filter(is_open, pl.col("end") - pl.col("start") >= _LEAST_OPEN * run.events.length)
+    if calls.is_empty():
+        return UnfinishedMpi(None)
+    names = ", ".join(run.events.named(calls["number"], calls["value"]).unique().sort())
+    reason = f"{counted(calls.height, 'call')} of MPI ({names}) had not ended when the recording stopped"
+    why = "a rank has failed or hangs, or the recording was stopped first; time in them is no transfer"
+    return UnfinishedMpi(reason, warnings=[f"{reason}: {why}"])
+
+
+_ENDED = rule.Need("calls of MPI that ended", lambda evidence: evidence.run.measured(UnfinishedMpi).reason)
+_OF_MPI_WORK = rule.MPI_CALLS, rule.SEVERAL_PROCESSES, _ENDED
+
+
 class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_processes=True):
     shortest = Threshold("shortest time in MPI_Init and MPI_Finalize", 100_000_000, "MPI starts in some 10 ms", "ns")
     least = Threshold("least part of E in MPI_Init and MPI_Finalize", 0.1, "every run has a start")
@@ -188,7 +215,7 @@ class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_p
         return self.finding(_losses(evidence, processes), start=start, stop=stop, longest=longest, share=share)
 
 
-class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES), of_processes=True):
+class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=_OF_MPI_WORK, of_processes=True):
     is_bound = False
     least = Threshold("least part of E by which a process is longer outside of MPI than the mean", 0.05, "work differs")
 
@@ -213,6 +240,20 @@ class MpiImbalance(FindingRule, kind="mpi-imbalance", needs=(rule.MPI_CALLS, rul
             in_mpi=time(float(in_mpi.mean())),
             balance=mean / most if most else 1.0,
         )
+
+
+class MpiTransfers(FindingRule, kind="mpi-transfers", needs=_OF_MPI_WORK, of_processes=True):
+    least = Threshold("least part of E in which each process is in MPI", 0.1, "communication has its price")
+
+    def judge(self, evidence: Evidence) -> Finding | None:
+        """No run is shorter than the process with least time in MPI is outside of it."""
+        times = _process_times(evidence)
+        saved = int(times["mpi"].to_numpy().min(initial=evidence.length))
+        if saved < self.least.value * evidence.length:
+            return None
+        loss = times.select("begin", "end", device="task", count=1, cost="mpi")
+        calls = evidence.tables["mpi_calls"].filter(~pl.col("call").str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))
+        return self.finding(_losses(evidence, loss), wall=saved, least=saved, most=short(calls["call"][0]))
 
 
 class LateProcess(

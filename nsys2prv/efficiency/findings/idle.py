@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, over_parts, part_of, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_END, AT_START, GapCause, sum_of_states
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, longest_call
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.replay import Step
@@ -38,6 +38,8 @@ _MOST_LONG = 5
 """Most gaps on each device that are named as few."""
 _DOMINANT = 0.5
 """Part of a gap, or of all time, from which on something dominates it."""
+_MOSTLY = 0.8
+"""Part of idle time in which launching threads do one thing, from which on the title says it."""
 _OF_GAPS = ["cause", "device"]
 _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
@@ -101,7 +103,11 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         blocked = dict(queue.losses.devices.select("device", "cost").iter_rows()) if queue else {}
         lost = losses.devices.select("device", "cost").iter_rows()
         is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
-        return replace(finding, follows="full-launch-queue" if is_late else None)
+        call = longest_call(evidence.run, self.host_times(finding, evidence).filter(pl.col("row") >= 0))
+        text = f"{finding.text}; most of it is in {call}" if call.spent >= _DOMINANT * losses.cost else finding.text
+        main = next(((what, spent) for what, spent in activities.items()), ("", 0))
+        title = self.title.replace(":", f" ({main[0]}):", 1) if main[1] >= _MOSTLY * losses.cost else None
+        return replace(finding, text=text, title=title, follows="full-launch-queue" if is_late else None)
 
     def _few(self, losses: Losses, evidence: Evidence) -> str:
         """Gaps that are long against the others, where few of many have most of the time: how many, and the first ones."""
@@ -143,19 +149,13 @@ class _OfAllHosts(FindingRule):
 
     def with_call(self, finding: Finding, evidence: Evidence, begin: int, end: int) -> Finding:
         """The same with the call in which launching threads are for most of this time, if there is one."""
-        run, threads = evidence.run, [place for place in np.unique(evidence.run.first_launchers) if place >= 0]
-        inside = run.calls.filter(
-            pl.col("row").is_in(run.callers[threads].tolist()), pl.col("end") > begin, pl.col("start") < end
-        )
-        spent = (pl.col("end").clip(upper_bound=end) - pl.col("start").clip(lower_bound=begin)).sum()
-        calls = inside.group_by("number", "value").agg(spent=spent, count=pl.len()).sort("spent", "number", "value")
-        for number, value, time_in, count in calls.tail(1).iter_rows():
-            if time_in >= _DOMINANT * (end - begin) * len(threads):
-                (name,) = run.events.named(number, pl.Series([value]))
-                advice = self.of_cuda.format(call=name) if self.of_cuda and number == event_types.CUDA_CALL else None
-                text = f"{finding.text}; most of it is in {counted(count, 'call')} of {name}, {time(time_in)}"
-                return replace(finding, text=text, advice=advice)
-        return finding
+        launchers = evidence.run.first_launchers
+        times = pl.DataFrame({"row": evidence.run.callers[np.unique(launchers[launchers >= 0])]})
+        call = longest_call(evidence.run, times.with_columns(begin=begin, end=end))
+        if call.spent < max(_DOMINANT * (end - begin) * times.height, 1):
+            return finding
+        advice = self.of_cuda.format(call=call.name) if self.of_cuda and call.number == event_types.CUDA_CALL else None
+        return replace(finding, text=f"{finding.text}; most of it is in {call}", advice=advice)
 
 
 class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):

@@ -10,10 +10,11 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, costs_of, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, is_pageable, value_of
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, longest_call
 from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.host_states import FIRST_CALL
 from nsys2prv.efficiency.intervals import time_where
 from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -278,6 +279,11 @@ class Allocations(GapRule, kind="allocations"):
         is_exclusive=False,
         dominates=dominates,
     )
+
+    def values(self, losses: Losses, evidence: Evidence) -> Values:
+        times, run = evidence.gaps.of(losses.indices, self.kind).filter(pl.col("row") >= 0), evidence.run
+        call = longest_call(run, times, run.states_of_calls == FIRST_CALL + ALLOCATION)
+        return {"calls": f" ({'mostly ' * (2 * call.spent > losses.cost)}{call})" if call.calls else ""}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""

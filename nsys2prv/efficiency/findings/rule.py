@@ -20,12 +20,13 @@ from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.host_states import LONG_CREATION
-from nsys2prv.efficiency.intervals import NONE
+from nsys2prv.efficiency.intervals import NONE, Mask, Spans
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.run_events import NCCL_REGIONS, OS_TYPES, PAGE_FAULTS
+from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
 
@@ -33,6 +34,8 @@ Values = Mapping[str, Any]
 """What is filled into texts: numbers, and texts."""
 NO_DEVICES = "no work of a GPU was recorded"
 
+_LEAST_MISSING = 0.05
+"""Part of the window that was not recorded of a rank, from which on ranks are not compared."""
 LEAST_COST = Threshold("least time that is saved", 1_000_000, "the first few ms are not a run to judge", "ns")
 LEAST_SHARE = Threshold("least time that is saved, of E", 0.01, "less of the run is not worth a look")
 RECURRING = Threshold(
@@ -220,6 +223,21 @@ def _matched_collectives(evidence: Evidence) -> str | None:
     return "collectives could not be matched over ranks: reports of other ranks are missing, or ranks have different counts"
 
 
+def _same_times(evidence: Evidence) -> str | None:
+    """Of ranks that run collectives together, and whose numbers of collectives differ."""
+    rows, nccl, tables = evidence.rows, evidence.run.measured(Nccl), evidence.tables
+    if nccl.members.height or tables["nccl"].is_empty() or evidence.devices == 1:
+        return None
+    both = pl.concat(frame.select("row", "start", "end") for frame in (evidence.run.operations, evidence.run.calls))
+    times = rows.located(both).filter(pl.col("task").is_in(list(rows.devices_of_task))).group_by("task").agg(
+        first=pl.col("start").min(), last=pl.col("end").max()
+    )  # fmt: skip
+    missing = pl.col("first") - pl.col("first").min() + pl.col("last").max() - pl.col("last")
+    short = times.filter(missing >= _LEAST_MISSING * evidence.length).sort("task")["task"].to_list()
+    names = ", ".join(rows.tasks[task].name for task in short[:3])
+    return f"less was recorded of {counted(len(short), 'rank')} than of others: {names}" if short else None
+
+
 def _has_calls(evidence: Evidence, function: str) -> bool:
     return bool(evidence.tables["cuda_calls"]["call"].str.contains(f"^cu(da)?{function}").any())
 
@@ -272,6 +290,7 @@ ALL_WORK = Need("the work of all launches", _all_work)
 COPY_SIZES = Need("copies with sizes", _sizes)
 MEMORY_KINDS = Need("copies with kinds of memory and sizes", partial(_sizes, of_kinds=True))
 UNIFIED_MEMORY = Need("copies of unified memory", _unified)
+SAME_TIMES = Need("ranks of collectives that were recorded for the same time", lambda evidence: _same_times(evidence))
 SEVERAL_DEVICES = Need("kernels on two devices or more", _several_devices)
 ALL_RANKS = Need("all ranks of NCCL collectives", _matched_collectives)
 CLOCKS = Need(
@@ -323,6 +342,29 @@ def _numbers_of(text: str, shared: Mapping[str, tuple[str, str]]) -> Mapping[str
 
 TEXTS = _read_texts()
 """Texts of rules, by their kinds, in the order of the rules."""
+
+
+class CallTime(NamedTuple):
+    """Calls of one name of host threads: event type and name, their number, and how long they take, ns."""
+
+    number: int
+    name: str
+    calls: int
+    spent: int
+
+    def __str__(self) -> str:
+        return f"{counted(self.calls, 'call')} of {self.name}, {time(self.spent)}"
+
+
+def longest_call(run: MeasuredRun, times: pl.DataFrame, which: Mask | None = None) -> CallTime:
+    """The calls that threads are in longest in some times (`row`, `begin`, `end`, ns); only of `which` of all calls."""
+    row, start, end = (run.calls[name].to_numpy() for name in ("row", "start", "end"))
+    spent = Spans(times.select("row", "begin", "end")).inside(row, start, end, which)
+    calls = run.calls.select("number", "value", spent=spent)
+    by_name = calls.filter(pl.col("spent") > 0).group_by("number", "value").agg(pl.col("spent").sum(), count=pl.len())
+    for number, value, spent, count in by_name.sort("spent", "number", "value").tail(1).iter_rows():
+        return CallTime(number, run.events.named(number, pl.Series([value]))[0], count, spent)
+    return CallTime(NONE, "", 0, 0)
 
 
 class FindingRule:
@@ -467,6 +509,9 @@ class FindingRule:
     def host_times(self, finding: Finding, evidence: Evidence) -> pl.DataFrame | None:
         """Times of host threads that explain the finding: `row` (-1: not known), `begin`, `end`; None: there are none."""
 
+    def not_costly(self, evidence: Evidence) -> str | None:
+        """Why much that is lost is no finding; None: little is, or it is not known."""
+
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """The change of the graph of the run that takes the finding away, for the time by which the run would be shorter; None:
         that is not known, and the critical path bounds it."""
@@ -492,6 +537,14 @@ class GapRule(FindingRule, texts="gap-rule"):
     worst: Worst = "part"
     of_host: bool = False
     removed: Callable[[BuiltGraph, pl.DataFrame], Step] = staticmethod(without_gaps)
+
+    def not_costly(self, evidence: Evidence) -> str | None:
+        """How many gaps cost much, and do not count: they are few, or in one part of the run."""
+        losses = self.losses(evidence)
+        if not losses or losses.worst["cost"] < self.least.value * evidence.active_time:
+            return None
+        few = f"{counted(losses.worst['count'], 'gap')} of {evidence.name(losses.worst['device'])}"
+        return f"{time(losses.worst['cost'])} in {few}, too few or in too small a part of the run"
 
     def losses(self, evidence: Evidence) -> Losses:
         """What its gaps cost on each device."""

@@ -206,7 +206,9 @@ def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
     offsets = _offsets(calls.filter(pl.col("number") < _FIRST_CALLS))
     placed = calls.join(offsets, on=of_task, how="inner").with_columns(place=pl.col("number") + pl.col("offset"))
     low, high = run.events.offset, run.events.offset + run.events.length
-    members = _matched(run, placed.sort(*_COLLECTIVE, "start", "end", "row")).filter(pl.col("end").is_between(low, high))
+    # Calls that had not ended when the recording stopped say nothing of when they would.
+    has_ended = pl.col("end").is_between(low, high) & ~pl.col("end").is_in(run.events.stops)
+    members = _matched(run, placed.sort(*_COLLECTIVE, "start", "end", "row")).filter(has_ended)
     return members.sort("end", "row").with_columns(
         (pl.col("start", "awaited_start") - low).clip(lower_bound=0), end=pl.col("end") - low
     )

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
-from nsys2prv.efficiency.intervals import NONE, Mask
+from nsys2prv.efficiency.intervals import NONE, Mask, Spans
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
@@ -60,8 +60,8 @@ _NAME_OF_EDGE = {
 """Kinds of segments that are not called as the edges are."""
 _KIND_OF_EDGE = np.array([KINDS.index(_NAME_OF_EDGE.get(kind, kind.text)) for kind in EdgeKind], dtype=np.int8)
 _KIND_OF_WORK = {event_types.GRAPH_EXECUTION: _GRAPH, event_types.MEMORY_OPERATION: _COPY, event_types.NCCL_KERNEL: _COLLECTIVE}
-HOST_CAUSES = (*CAUSES, "host")
-"""What a host thread does on the path: the categories of calls, or none of these."""
+HOST_CAUSES = (*CAUSES, "host", "creating the context")
+"""What a host thread does on the path: the categories of calls, or none of these, or in calls the last one."""
 
 CRITICAL_PATH = Table(
     "critical_path",
@@ -139,6 +139,8 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
     cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NONE))
+    creates = Spans(built.context.context_creations.select("row", begin="start", end="end"))
+    cause[creates.inside(path.row, path.end - 1, path.end, kind == _HOST) > 0] = HOST_CAUSES.index("creating the context")
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
     is_first = differ_from_before(path.row, kind, label)

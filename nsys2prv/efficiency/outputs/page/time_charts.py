@@ -291,9 +291,9 @@ def closeup_links(frames: Frames) -> dict[int, str]:
     for finding in frames["findings"].drop_nulls(["worst_begin_ns", "worst_end_ns"]).iter_rows(named=True):
         for row in frames["closeups"].reverse().iter_rows(named=True):
             is_inside = row["begin_ns"] <= finding["worst_begin_ns"] and finding["worst_end_ns"] <= row["end_ns"]
-            if row["place"] == finding["place"] or (is_inside and (row["closeup"], finding["device"]) in devices):
+            if is_inside and (row["closeup"], finding["device"]) in devices:
                 links[finding["place"]] = _id(row)
-    return links
+    return links | {row["place"]: _id(row) for row in frames["closeups"].drop_nulls("place").iter_rows(named=True)}
 
 
 def iteration_links(frames: Frames) -> dict[int, tuple[str, str]]:
