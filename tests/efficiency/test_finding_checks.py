@@ -424,3 +424,29 @@ def test_a_device_loses_at_most_its_limit_and_all_its_parts_less() -> None:
 )  # fmt: skip
 def test_numbers_are_worded_by_their_unit(number: Number, text: str) -> None:
     assert str(number) == text
+
+
+def test_of_ranks_that_were_recorded_for_different_times_none_has_less_work(tmp_path: Path) -> None:
+    reports = [report(rank) for rank in (0, 1)]
+    for made, count in zip(reports, (20, 12), strict=True):
+        for begin in range(0, count * MS, MS):
+            made.kernel("k(int)", begin + 10 * US, begin + 800 * US, launch=(begin, begin + 5 * US))
+            made.kernel(NCCL, begin + 810 * US, begin + 900 * US, launch=(begin + 6 * US, begin + 9 * US))
+    result, reason = measured(tmp_path, *reports), check(measured(tmp_path, *reports), "imbalance")[1]
+    assert reason is not None and reason.startswith("less was recorded of 1 rank than of others: Rank 1 ")
+    assert check(result, "late-in-turn")[0] == "not decidable"
+
+
+def test_ranks_that_are_late_in_turn_are_found_where_none_is_a_straggler(tmp_path: Path) -> None:
+    reports = [ReportBuilder(rank=rank, ranks=3, pid=1000 + rank).gpu(rank) for rank in range(3)]
+    for rank, made in enumerate(reports):
+        for step in range(30):
+            begin, length = step * MS, 800 if step % 3 == rank else 500
+            made.kernel("k(int)", begin + 10 * US, begin + length * US, launch=(step * 10 * US, (step * 10 + 4) * US))
+            made.kernel(NCCL, begin + (length + 10) * US, begin + 900 * US, launch=((step * 10 + 5) * US, (step * 10 + 9) * US))
+    result = measured(tmp_path, *reports)
+    found = finding(result, "late-in-turn")
+    # Each waits for 300 us in two of three steps.
+    assert (found["cost_ns"], check(result, "straggler")[0]) == (3 * 20 * 300 * US, "not found")
+    assert "60 times, for ranks that are last in turn: node01:D0 in 10, node01:D1 in 10, node01:D2 in 10 of 30" in found["seen"]
+    assert found["saved_ns"] == pytest.approx(30 * 300 * US, rel=0.05)

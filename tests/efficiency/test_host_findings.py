@@ -115,3 +115,18 @@ def test_text_and_page_speak_of_processes(tmp_path: Path) -> None:
 def test_in_a_window_after_the_start_the_start_is_no_finding(tmp_path: Path) -> None:
     result = measured(tmp_path, *run((9, 9), start=200), window=window_choice("200ms:300ms"))
     assert check(result, "mpi-start-up") == ("not found", None)
+
+
+def test_what_all_processes_spend_in_mpi_is_found_and_not_where_its_calls_had_not_ended(tmp_path: Path) -> None:
+    result = measured(tmp_path, *run((6, 6)))
+    assert (finding(result, "mpi-transfers")["saved_ns"], result.findings.height) == (40 * MS, 1)
+    assert "each process is in MPI calls for 40.000 ms or more, most in MPI_Allreduce" in result.findings["seen"][0]
+    # Rank 1 fails in a barrier, and rank 0 sends to it.
+    hung = run((6, 6))
+    for report, name in zip(hung, ("Send", "Barrier"), strict=True):
+        report.row("ANALYSIS_DETAILS", duration=400 * MS).mpi_other(f"MPI_{name}", 170 * MS, 400 * MS)
+    (tmp_path / "hung").mkdir()
+    result = measured(tmp_path / "hung", *hung)
+    reason = "2 calls of MPI (MPI_Barrier, MPI_Send) had not ended when the recording stopped"
+    assert check(result, "mpi-transfers") == check(result, "mpi-imbalance") == ("not decidable", reason)
+    assert any(warning.startswith(reason) for warning in result.head["warnings"])

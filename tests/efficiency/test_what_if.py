@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.command_line import CommandLine
-from support.measured import NCCL, US
+from support.measured import MS, NCCL, US
 from support.report_builder import ReportBuilder
 
 import nsys2prv as np
@@ -96,6 +96,18 @@ def test_without_all_ranks_none_is_typical(changes: dict[str, Any], tmp_path: Pa
     row = what_if([rank(tmp_path, 1)], WhatIfOptions(**changes)).what_if.row(0, named=True)
     assert [row[name] for name in ("replayed_ns", "least_ns", "most_ns")] == [None] * 3
     assert row["reason"] == "ranks of the run are missing: how long the typical rank takes is not known"
+
+
+def test_where_sends_and_receives_of_nccl_are_not_matched_nobody_knows_who_is_late(tmp_path: Path) -> None:
+    made = [ReportBuilder(rank=number, with_mpi=True, ranks=3, pid=1000 + number).gpu(number) for number in range(3)]
+    for number, report in enumerate(made):
+        report.kernel("ncclDevKernel_SendRecv(x)", 10 * US, (100 + number) * US, launch=(0, 2 * US))
+        report.kernel(NCCL, (110 + number) * US, 150 * US, launch=(3 * US, 4 * US))
+    paths = [report.write(tmp_path / f"rank{number}.sqlite") for number, report in enumerate(made)]
+    row = what_if(paths, WhatIfOptions(no_late_ranks=True)).what_if.row(0, named=True)
+    assert (row["least_ns"], row["most_ns"], row["reason"].partition(":")[0]) == (
+        None, None, "sends and receives of NCCL can't be matched"
+    )  # fmt: skip
 
 
 def test_an_exact_length_has_no_interval_and_no_reason(both: np.NsysRun) -> None:
@@ -233,3 +245,45 @@ def test_the_command_and_the_function_give_the_same(command_line: CommandLine, t
     assert isinstance(result, WhatIfResult)
     assert written["changes"] == ["--scale compute=0.5", "--rank 1=median"]
     assert written["tables"]["what_if"] == result.what_if.to_dict(as_series=False)
+
+
+def test_a_loader_thread_that_wakes_the_main_thread_takes_as_many_times_as_long(tmp_path: Path) -> None:
+    """It loads for 4 ms, and the main thread waits for 3 of them."""
+    made, step = ReportBuilder(pid=1000).gpu(0), 4 * MS
+    made.thread(1001)
+    for begin in range(step, 12 * step, step):
+        made.os_call("pthread_cond_signal", begin - 2 * US, begin, tid=1001)
+        made.os_call("pthread_cond_wait", begin - 3 * MS, begin + US, tid=1000)
+        call = made.api_call("cudaMemcpyAsync_v3020", begin + 10 * US, begin + 20 * US)
+        made.copy(begin + 15 * US, begin + 40 * US, 1 << 20, correlation=call)
+        made.kernel("k", begin + 45 * US, begin + 945 * US, launch=(begin + 30 * US, begin + 40 * US))
+        made.api_call("cudaStreamSynchronize_v3020", begin + 50 * US, begin + 950 * US)
+    row = what_if([made.write(tmp_path / "rank.sqlite")], WhatIfOptions(data_loading=0.5)).what_if.row(0, named=True)
+    # How far ahead it loads is not known.
+    assert row["least_ns"] < row["most_ns"] == pytest.approx(row["measured_ns"] - 10 * step // 2, rel=0.02)
+
+
+def test_a_rank_that_is_slow_for_a_part_of_the_run_is_compared_part_by_part(tmp_path: Path) -> None:
+    made = [ReportBuilder(rank=number, with_mpi=True, ranks=3, pid=1000 + number).gpu(number) for number in range(3)]
+    for number, report in enumerate(made):
+        end = 10 * US
+        for place in range(20):
+            begin, end = end + 2 * US, end + (202 if number == 2 and place >= 10 else 102) * US
+            report.kernel("k", begin, end, launch=(0, US))
+    paths = [report.write(tmp_path / f"rank{number}.sqlite") for number, report in enumerate(made)]
+    row = what_if(paths, WhatIfOptions(rank=("2=median",))).what_if.row(0, named=True)
+    assert row["measured_ns"] - row["replayed_ns"] == 10 * 100 * US
+
+
+def test_with_an_ideal_network_a_late_receive_takes_no_time_of_the_message(tmp_path: Path) -> None:
+    made = [ReportBuilder(rank=number, with_mpi=True, ranks=2, pid=1000 + number).gpu(number) for number in range(2)]
+    for number, report in enumerate(made):
+        report.kernel("k", 5 * US, 95 * US, launch=(0, 3 * US))
+        # Sent long before, of a size that is on its way for 600 us from the receive on.
+        partner, name = 1 - number, "MPI_Recv" if number else "MPI_Send"
+        begin, end = (400, 1000) if number else (100, 104)
+        report.communicator(rank=number, size=2).mpi_p2p(name, begin * US, end * US, partner=partner, size=4 << 20)
+        report.kernel("k", (end + 4) * US, (end + 104) * US, launch=((end + 1) * US, (end + 3) * US))
+    paths = [report.write(tmp_path / f"rank{number}.sqlite") for number, report in enumerate(made)]
+    row = what_if(paths, WhatIfOptions(ideal_network=True)).what_if.row(0, named=True)
+    assert row["measured_ns"] - row["least_ns"] == 600 * US

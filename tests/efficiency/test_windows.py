@@ -163,3 +163,22 @@ def test_a_what_if_measures_the_same_window(reports: tuple[Path, ...]) -> None:
     assert (steady["begin_ns"], steady["end_ns"]) == (18 * MS, 38 * MS - 100 * US)
     assert steady["replayed_ns"] == steady["measured_ns"]
     assert found.critical_path["begin_ns"].min() == window["offset_ns"]
+
+
+def test_the_program_is_there_where_its_threads_are_sampled_but_not_in_the_profiler(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).gpu(0)
+    report.kernel("k", 12 * MS, 13 * MS, launch=(10 * MS, 11 * MS))
+    for time, module in ((2, "/home/me/program"), (20, "/home/me/program"), (30, "/opt/nsys/libToolsInjection64.so")):
+        report.cpu_sample(time * MS, [("f", module)])
+    report.cpu_sample(40 * MS, [("helper", "/home/me/program")], tid=1001).thread(1001)
+    window = measured(tuple(written(tmp_path, report))).head["window"]
+    assert window["length_ns"] == 18 * MS
+
+
+def test_a_window_that_begins_later_knows_what_creates_contexts(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).gpu(0).nvtx_range("start", 0, MS)
+    report.api_call("cudaFree_v3020", 10 * MS, 310 * MS)
+    report.kernel("k", 320 * MS, 400 * MS, launch=(311 * MS, 312 * MS))
+    for window, creating in (("all", 300), ("20ms:", 290), ("110ms:", 200)):
+        found = measured(tuple(written(tmp_path, report)), window=window)
+        assert found.absent_time["starved_context_ns"].item() == creating * MS
