@@ -421,6 +421,7 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
 class LateInTurn(FindingRule, kind="late-in-turn", needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS)):
     fewest = Threshold("fewest collectives on a device", 10, "fewer are chance", "")
     least = Threshold.least_share(0.05, "less is the normal spread of ranks")
+    explained = Threshold("least part of the waits of a device that follows from one other", 0.5, "else others are late, too")
     recurring = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -436,6 +437,13 @@ class LateInTurn(FindingRule, kind="late-in-turn", needs=(rule.SEVERAL_DEVICES, 
         last = ranks.group_by("device").agg(pl.col("last").sum()).sort("last", "device", descending=[True, False])
         named = [f"{evidence.name(device)} in {count:,}" for device, count in last.head(_MOST_NAMED).iter_rows()]
         return {"collectives": int(last["last"].sum()), "last": ", ".join(named)}
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """Where one device explains most of it, it follows from that."""
+        of_one = {kind: finding.wall or 0 for kind in _OF_KERNELS if (finding := evidence.finding(kind))}
+        cause = max(of_one, key=lambda kind: of_one[kind], default=None)
+        is_explained = cause is not None and of_one[cause] >= self.explained.value * losses.cost / evidence.devices
+        return replace(super().describe(losses, evidence), follows=cause if is_explained else None)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """All ranks take as long as the typical member of their collectives."""

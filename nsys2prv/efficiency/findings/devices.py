@@ -10,7 +10,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Threshold
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule
-from nsys2prv.efficiency.graph.changes import as_others, with_usual
+from nsys2prv.efficiency.graph.changes import as_others, means_in_parts, with_usual
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import time_where
@@ -27,6 +27,19 @@ from nsys2prv.vocabulary.wording import short, time
 _KERNEL = ["number", "value"]
 _MOST_DEVICES = 50
 """Devices that are listed."""
+
+
+def _is_slower_throughout(evidence: Evidence, devices: pl.DataFrame) -> pl.Series:
+    """Which devices take hardly less than the others in any part of the run, where they take longer in others."""
+    executions = evidence.rows.located(evidence.run.operations.filter(pl.col("number") == event_types.KERNEL)).select(
+        *_KERNEL, "device", edge=pl.col("row"), length=pl.col("end") - pl.col("start")
+    )  # fmt: skip
+    longer = (pl.col("mean") - pl.col("usual")) * pl.col("edge").list.len()
+    sums = means_in_parts(executions, _KERNEL, "device").group_by("device").agg(
+        more=longer.clip(lower_bound=0).sum(), less=-longer.clip(upper_bound=0).sum()
+    )  # fmt: skip
+    both = devices.select(pl.col("device").cast(pl.Int64)).join(sums, on="device", how="left", maintain_order="left")
+    return both.select((pl.col("less") <= SlowDevice.less.value * pl.col("more")).fill_null(True)).to_series()
 
 
 def _differing(evidence: Evidence) -> pl.DataFrame:
@@ -61,7 +74,9 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
         pl.col("slower") >= _Differing.agreement.value * total,
         total >= _Differing.comparable.value * pl.col("of_all_kernels"),
         excess >= _Differing.least.value * evidence.active_time,
-    ).sort("excess", "device", descending=[True, False])  # fmt: skip
+    ).sort("excess", "device", descending=[True, False]).pipe(
+        lambda devices: devices.with_columns(is_slow=pl.col("is_slow") & _is_slower_throughout(evidence, devices))
+    )  # fmt: skip
 
 
 def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:
@@ -156,6 +171,10 @@ class SlowDevice(_Differing, kind="slow-device"):
     others_agree = Threshold(
         "least part of the other devices whose kernels differ by less than that ratio from their median", 0.5,
         "durations that are spread over all devices are unequal work",
+    )  # fmt: skip
+    less = Threshold(
+        "largest time that its kernels take less in parts of the run, against what they take more in others", 0.25,
+        "work that varies is longer now here and now there",
     )  # fmt: skip
 
 

@@ -150,24 +150,29 @@ def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
 
 def as_others(built: BuiltGraph, group: Integers, slow: Sequence[int], kernels: pl.DataFrame | None = None) -> Step:
     """Kernels (of some, by `number` and `value`; None: all) in `slow` groups of rows take the median over the mean durations in
-    the other groups. A device can be slow for a part of the run: names that all groups execute equally often are compared in
-    several parts, in the order of their executions."""
+    the other groups, part by part (`means_in_parts`)."""
     work = built.graph.of_kind(EdgeKind.DEVICE_WORK)
-    columns = {"number": work.number, "label": work.label, "group": group[work.row], "length": work.weight}
+    columns = {"edge": work.number, "label": work.label, "group": group[work.row], "length": work.weight}
     executions = pl.DataFrame(columns).filter(pl.Series(built.labels.is_of(event_types.KERNEL)[work.label]))
     if kernels is not None:
         names = kernels.select(pl.col("number", "value").cast(pl.Int64))
         executions = executions.join(_labels(built).join(names, on=["number", "value"], how="semi"), on="label", how="semi")
-    name, place, count = ["label", "group"], pl.int_range(pl.len()), pl.col("count")
-    executions = executions.with_columns(count=pl.len().over(name), place=place.over(name))
-    is_like = (count.min() == count.max()).over("label")
-    part = pl.when(is_like).then(pl.col("place") * _PARTS // count).otherwise(0)
-    means = executions.group_by("label", "group", part=part).agg("number", mean=pl.col("length").mean())
-    factors = with_usual(means, ["label", "part"], "group").filter(pl.col("group").is_in(slow), pl.col("mean") > 0)
-    factors = factors.explode("number")
-    factor = np.ones(len(built.graph.source))
-    factor[factors["number"].to_numpy()] = (factors["usual"] / factors["mean"]).to_numpy()
+    means = means_in_parts(executions, ["label"], "group").filter(pl.col("group").is_in(slow), pl.col("mean") > 0)
+    means, factor = means.explode("edge"), np.ones(len(built.graph.source))
+    factor[means["edge"].to_numpy()] = (means["usual"] / means["mean"]).to_numpy()
     return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factor[edges.number])
+
+
+def means_in_parts(executions: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFrame:
+    """Means of the `length` of executions with a key in several groups (columns of `with_usual`), with all `edge` of each. A
+    device can be slow for a part of the run: what all groups execute equally often is compared in several parts, in the order
+    of the executions."""
+    count, place = pl.len().over(*key, group), pl.int_range(pl.len()).over(*key, group)
+    placed = executions.with_columns(count=count, place=place)
+    is_like = (pl.col("count").min() == pl.col("count").max()).over(key)
+    part = pl.when(is_like).then(pl.col("place") * _PARTS // pl.col("count")).otherwise(0)
+    means = placed.group_by(*key, group, part=part).agg("edge", mean=pl.col("length").mean())
+    return with_usual(means, [*key, "part"], group)
 
 
 def _labels(built: BuiltGraph) -> pl.DataFrame:
