@@ -102,9 +102,7 @@ def test_a_report_that_cannot_be_read_is_named_and_leaves_no_output(
 ) -> None:
     make, said = BAD_REPORTS[kind]
     bad = make(tmp_path)
-
     done = command_line.run("translate", bad, "-o", out)
-
     sentence(done, BAD_REPORT, bad, said)
     assert contents(out.parent) == {}
 
@@ -114,9 +112,7 @@ def test_one_bad_report_among_good_ones_leaves_a_former_output_whole(
     kind: str, command_line: CommandLine, tmp_path: Path, report: Path, out: Path, former: dict[str, bytes]
 ) -> None:
     bad = BAD_REPORTS[kind][0](tmp_path)
-
     done = command_line.run("translate", report, bad, "-o", out, "--force")
-
     sentence(done, BAD_REPORT, bad)
     assert contents(out.parent) == former
 
@@ -135,9 +131,7 @@ def test_the_same_report_twice_is_refused_whatever_its_name(
 ) -> None:
     report.with_name("link.sqlite").symlink_to(report)
     second = SECOND[again](report)
-
     done = command_line.run("translate", report, second, "-o", out)
-
     assert "the same report as" in sentence(done, BAD_REPORT, report, second)
     assert contents(out.parent) == {}
 
@@ -148,9 +142,7 @@ def test_the_same_report_twice_is_refused_whatever_its_name(
 def test_a_raw_report_without_nsys_says_how_to_go_on(command_line: CommandLine, tmp_path: Path, out: Path) -> None:
     raw = tmp_path / "run.nsys-rep"
     raw.write_bytes(b"\x00raw")
-
     said = sentence(command_line.run("translate", raw, "-o", out), NO_NSYS, raw)
-
     assert "--nsys" in said
     assert "nsys export --type sqlite --include-json true --include-blobs true run.nsys-rep" in said
     assert contents(out.parent) == {}
@@ -162,9 +154,7 @@ def test_an_nsys_that_fails_is_named_with_what_it_said(command_line: CommandLine
     nsys = tmp_path / "nsys"
     nsys.write_text("#!/bin/sh\necho 'this report is too new' >&2\nexit 1\n")
     nsys.chmod(0o755)
-
     sentence(command_line.run("translate", raw, "-o", out, "--nsys", nsys), NO_NSYS, raw, nsys, "this report is too new")
-
     assert contents(out.parent) == {}
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
 
@@ -179,7 +169,6 @@ def test_an_output_in_a_read_only_folder_cannot_be_written(command_line: Command
         sentence(command_line.run("translate", report, "-o", out), NOT_WRITABLE, out)
     finally:
         out.parent.chmod(0o700)
-
     assert contents(out.parent) == {}
 
 
@@ -187,9 +176,7 @@ def test_an_output_in_a_read_only_folder_cannot_be_written(command_line: Command
 def test_an_existing_file_is_replaced_only_with_force(suffix: str, command_line: CommandLine, report: Path, out: Path) -> None:
     there = out.with_suffix(suffix)
     there.write_text("somebody's work\n")
-
     sentence(command_line.run("translate", report, "-o", out), NOT_WRITABLE, there, "--force")
-
     assert contents(out.parent) == {there.name: b"somebody's work\n"}
 
 
@@ -202,8 +189,6 @@ def test_a_trace_that_grows_beyond_what_may_be_written_leaves_nothing(
     gzip: tuple[str, ...], command_line: CommandLine, report: Path, tmp_path: Path, out: Path, former: dict[str, bytes]
 ) -> None:
     large = small_report(20_000).write(tmp_path / "large.sqlite")
-
     done = command_line.run("translate", large, "-o", out, "--force", *gzip, prepare=no_file_above_64_kb)
-
     sentence(done, NOT_WRITABLE, out, "the disk is full")
     assert contents(out.parent) == former

@@ -30,7 +30,6 @@ def test_a_quiet_command_prints_nothing_and_writes_the_same(
     command: str, command_line: CommandLine, report: Path, tmp_path: Path
 ) -> None:
     done = command_line.run(*command.split(), "--quiet")
-
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert len(contents(tmp_path)) > 1
 
@@ -38,7 +37,6 @@ def test_a_quiet_command_prints_nothing_and_writes_the_same(
 def test_a_quiet_command_still_prints_errors_and_what_is_asked_for(command_line: CommandLine, report: Path) -> None:
     failed = command_line.run("-q", "inspect", "missing.sqlite")
     as_json = command_line.run("inspect", report, "--json", "-q")
-
     assert failed.returncode == 3
     assert failed.stderr.startswith("nsys2prv: missing.sqlite")
     assert as_json.stdout == command_line.run("inspect", report, "--json").stdout != ""
@@ -46,9 +44,7 @@ def test_a_quiet_command_still_prints_errors_and_what_is_asked_for(command_line:
 
 def test_colors_are_for_terminals_and_change_no_text(command_line: CommandLine) -> None:
     piped = command_line.run("inspect", "missing.sqlite")
-
     shown = command_line.on_terminal("inspect", "missing.sqlite")
-
     assert COLOR.search(shown)
     assert COLOR.sub("", shown) == piped.stdout + piped.stderr
 
@@ -65,7 +61,6 @@ def test_nobody_gets_colors_who_wants_none(
     option: tuple[str, ...], environment: dict[str, str], command_line: CommandLine
 ) -> None:
     shown = command_line.on_terminal("inspect", "missing.sqlite", *option, **environment)
-
     assert "missing.sqlite: there is no such file" in shown
     assert not COLOR.search(shown)
 
@@ -77,7 +72,6 @@ def test_signs_that_the_encoding_lacks_are_replaced(
     text = command_line.run("inspect", report).stdout
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     plain = command_line.start("inspect", report).communicate()[0]
-
     assert " µs" in text
     assert " us" in plain
     assert "\\u" not in plain
@@ -86,9 +80,7 @@ def test_signs_that_the_encoding_lacks_are_replaced(
 
 def test_the_summary_has_colors_on_a_terminal_and_the_same_text(command_line: CommandLine, report: Path) -> None:
     piped = command_line.run("efficiency", report, "-v")
-
     shown = command_line.on_terminal("efficiency", report, "-v", COLUMNS="1000")
-
     assert len(COLOR.findall(shown)) > 10
     # A progress bar on the terminal is wiped out.
     without = re.sub(r"[^\n]*\r", "", COLOR.sub("", shown))
@@ -119,7 +111,6 @@ def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: 
 
 def test_results_fit_into_the_terminal_and_are_whole_in_a_pipe(command_line: CommandLine, report: Path) -> None:
     narrow = command_line.on_terminal("efficiency", report, "--no-color", COLUMNS="70")
-
     piped = command_line.run("efficiency", report)
     assert max(map(len, piped.stdout.splitlines())) > 70
     results = narrow.partition("warning: ")[0]

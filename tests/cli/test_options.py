@@ -46,7 +46,6 @@ def declared(options: type[OptionSet], *names: str) -> dict[str, str]:
 )
 def test_a_command_has_the_declared_options_with_their_texts(command: str, options: dict[str, str]) -> None:
     of_command = {parameter.name: parameter for parameter in COMMANDS[command].params}
-
     assert options.items() <= {name: parameter.help for name, parameter in of_command.items()}.items()
     assert all(f"--{name.replace('_', '-')}" in of_command[name].opts for name in options)
 
@@ -58,7 +57,6 @@ def test_every_field_but_progress_is_an_option_of_the_command_line() -> None:
 
 def test_names_after_a_comma_are_completed() -> None:
     complete = completion(lambda: NAMES)
-
     assert complete("kern") == ["kernels"]
     assert complete("kernels,cop") == ["kernels,copies"]
 
@@ -66,13 +64,11 @@ def test_names_after_a_comma_are_completed() -> None:
 def test_values_of_an_enumeration_are_completed() -> None:
     (align,) = (parameter for parameter in COMMANDS["translate"].params if parameter.name == "align")
     items = align.shell_complete(typer.Context(COMMANDS["translate"]), "m")
-
     assert [item.value for item in items] == ["monotonic", "messages", "mpi"]
 
 
 def test_options_read_texts_as_the_command_line_does() -> None:
     options = TranslateOptions(time="1us:2us", ranks="0-1", only="nvtx,mpi", min_duration="3us", align="utc")  # type: ignore[arg-type]
-
     assert options.time == TimeRange(1000, 2000)
     assert options.ranks == {0, 1}
     assert options.only == ("nvtx", "mpi")
@@ -109,20 +105,17 @@ def test_every_argument_and_option_has_help_and_a_place_in_the_documentation(com
 
 def test_the_readme_shows_options_that_exist() -> None:
     spellings = {spelling for _, parameter in PARAMETERS for spelling in getattr(parameter, "opts", ())}
-
     assert set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", " ".join(re.findall(r"`[^`]+`", README)))) <= spellings | {"--help"}
 
 
 @pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.name)
 def test_tables_of_the_documentation_are_those_of_the_code(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-
     assert text == tables.rewritten(text), "run `python tools/tables.py`"
 
 
 def test_every_table_is_on_a_page() -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in tables.PAGES)
-
     assert set(re.findall(r"<!-- table ([0-9a-z -]+) -->", pages)) == set(tables.TABLES)
 
 
@@ -132,7 +125,6 @@ def test_every_exit_code_is_explained() -> None:
     for error in pending:
         codes.add(error.exit_code)
         pending += error.__subclasses__()
-
     assert set(map(int, re.findall(r"^\| (\d+) \|", tables.exit_codes(), re.MULTILINE))) == codes
 
 
@@ -158,13 +150,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 def test_each_part_of_the_benchmark_has_rows() -> None:
     table = PAGE.read_text(encoding="utf-8").partition(MARK)[2].partition(END)[0]
-
     assert {line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[5:]} == set(PARTS)
 
 
 def test_the_citation_has_the_version_of_the_package() -> None:
     citation = (CHECKOUT / "CITATION.cff").read_text(encoding="utf-8")
-
     assert f"\nversion: {nsys2prv.__version__}\n" in citation
 
 
@@ -188,9 +178,7 @@ def test_files_of_the_other_program_in_the_package_are_warned_of(tmp_path: Path)
     for path in (CHECKOUT / "nsys2prv").iterdir():
         (package / path.name).symlink_to(path)
     assert run(tmp_path).stderr == ""
-
     (package / OTHER_PROGRAM).write_text("def main(): ...")
-
     assert run(tmp_path).stderr == (
         f"warning: {package} also has files of the other program of this name (nsys2prv up to 0.5.8), and either may run in "
         "place of the other; run `pip uninstall nsys2prv` until none is left, and install this one again\n"
@@ -245,7 +233,6 @@ def test_a_command_loads_what_it_uses(arguments: list[str], not_needed: set[str]
 def test_the_version_is_printed_the_same_with_and_without_the_commands(command_line: CommandLine) -> None:
     alone = command_line.run("--version")
     with_more = command_line.run("--version", "inspect")
-
     assert alone.returncode == with_more.returncode == 0
     assert alone.stdout == with_more.stdout
     assert alone.stdout.startswith("nsys2prv ")
@@ -256,9 +243,7 @@ def test_a_number_of_threads_that_is_none_is_told(
     threads: str, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POLARS_MAX_THREADS", threads)
-
     result = command_line.run("inspect", "report.sqlite")
-
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith(f"nsys2prv: POLARS_MAX_THREADS={threads}: no number of threads")
 
@@ -335,9 +320,7 @@ def test_a_wrong_usage_is_one_sentence_and_writes_nothing(words: str, command_li
         (tmp_path / name).write_text("These are notes.\n")
     before = contents(tmp_path)
     code, said = WRONG[words]
-
     done = command_line.run(*words.split())
-
     sentence(done, code, *said)
     assert contents(tmp_path) == before
 
@@ -345,7 +328,6 @@ def test_a_wrong_usage_is_one_sentence_and_writes_nothing(words: str, command_li
 @pytest.mark.parametrize("words", ["-h", "--help", "translate -h", "views -h", "demo --help"])
 def test_help_is_printed_where_it_is_asked_for(words: str, command_line: CommandLine) -> None:
     done = command_line.run(*words.split())
-
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: nsys2prv ")
     assert "-h, --help" in done.stdout
@@ -353,7 +335,6 @@ def test_help_is_printed_where_it_is_asked_for(words: str, command_line: Command
 
 def test_the_program_alone_prints_its_help_as_lines(command_line: CommandLine) -> None:
     done = command_line.run()
-
     assert (done.returncode, done.stdout) == (USAGE, "")
     assert done.stderr.startswith("Usage: nsys2prv ")
     assert "\n  translate   Translate reports" in done.stderr
@@ -362,6 +343,5 @@ def test_the_program_alone_prints_its_help_as_lines(command_line: CommandLine) -
 @pytest.mark.parametrize("command", ["translate", "inspect", "check", "efficiency", "compare", "whatif", "views", "demo"])
 def test_help_of_a_command_fits_on_two_screens_and_is_plain(command: str, command_line: CommandLine) -> None:
     lines = command_line.run(command, "-h").stdout.splitlines()
-
     assert len(lines) <= 80
     assert not any(sign in line for line in lines for sign in ("<list", "<=x", "}..."))

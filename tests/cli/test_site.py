@@ -34,7 +34,6 @@ def test_troubleshooting_says_what_to_do_at_every_exit_code() -> None:
 
 def test_the_navigation_has_every_page_once() -> None:
     navigation = (CHECKOUT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
-
     assert sorted(re.findall(r"^ +- .*: (\S+\.md)$", navigation, re.MULTILINE)) == sorted(
         {*PAGES, "index.md", site.NOTEBOOK_PAGE}
     )
@@ -64,7 +63,6 @@ def test_the_site_has_each_page_and_loads_nothing(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="mkdocs-material is not installed: make docs")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=300, check=False)
-
     assert done.returncode == 0, done.stderr
     pages = list(tmp_path.rglob("*.html"))
     assert {path.parent.name for path in pages} >= {path.stem for path in (CHECKOUT / "docs").rglob("*.md")}

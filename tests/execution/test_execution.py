@@ -137,9 +137,7 @@ def test_columns_that_are_equal_in_all_rows_of_a_run_come_back(tmp_path: Path, m
 def test_what_is_pickled_has_its_rows_on_the_disk(tmp_path: Path) -> None:
     collected = ExternalSort(["time"], tmp_path)
     collected.add(pl.DataFrame({"time": [3, 1, 2]}))
-
     again: ExternalSort = pickle.loads(pickle.dumps(collected))
-
     assert [frame["time"].to_list() for frame in again.windows()] == [[1, 2, 3]]
     assert list(tmp_path.iterdir())
     assert [frame["time"].to_list() for frame in collected.windows()] == [[1, 2, 3]]
@@ -189,7 +187,6 @@ numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
 def test_different_numbers_are_in_order_and_each_row_has_its_own(values: list[int]) -> None:
     column = np.array(values, dtype=np.int64)
     found = distinct(column)
-
     assert found.numbers.tolist() == sorted(set(values))
     assert found.numbers[found.place].tolist() == values
     assert found.rows.tolist() == [values.count(number) for number in sorted(set(values))]
@@ -199,7 +196,6 @@ def test_different_numbers_are_in_order_and_each_row_has_its_own(values: list[in
 def test_few_and_many_different_numbers_are_found(different: int) -> None:
     column = (np.arange(300_000) * 7_919 % different) << 16
     found = distinct(column)
-
     assert found.numbers.tolist() == [number << 16 for number in range(different)]
     assert np.array_equal(found.numbers[found.place], column)
     assert int(found.rows.sum()) == len(column)
@@ -221,7 +217,6 @@ def test_sums_are_those_of_all_rows(frames: list[list[tuple[int, int]]], pending
     few = Merging(added, pl.DataFrame(schema=SCHEMA), pending)
     for rows in frames:
         few.add(pl.DataFrame(rows, schema=SCHEMA, orient="row"))
-
     of_all = pl.DataFrame([row for rows in frames for row in rows], schema=SCHEMA, orient="row")
     assert few.rows.sort("key").equals(added(of_all).sort("key"))
 
@@ -236,7 +231,6 @@ def test_rows_are_merged_a_few_times_however_many_frames_come() -> None:
     few = Merging(distinct, pl.DataFrame(schema={"key": pl.Int64}), 10)
     for number in range(2000):
         few.add(pl.DataFrame({"key": [number]}))
-
     assert few.rows["key"].to_list() == list(range(2000))
     assert sum(merged) < 5 * 2000
 
@@ -257,9 +251,7 @@ def test_what_starts_together_comes_in_one_piece_and_in_one_order(rows: list[tup
     for size in [*sizes, len(rows)]:
         pieces.append(ordered[first : first + size])
         first += size
-
     found = list(in_turns(iter(pieces), "start"))
-
     assert pl.concat([ordered.clear(), *found]).equals(in_content_order(ordered, ["start"]))
     starts = [piece["start"].unique().to_list() for piece in found]
     assert sum(map(len, starts)) == ordered["start"].n_unique()
@@ -315,5 +307,4 @@ def test_nothing_is_shown(shown: bool | None, terminal: Terminal, monkeypatch: p
         bar.total = 6
         bar.update(2)
         time.sleep(0.05)
-
     assert not terminal.getvalue()

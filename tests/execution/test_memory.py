@@ -41,7 +41,6 @@ def test_a_cap_is_shared_by_all_processes(cap: int, count: int, of_each: int, sh
 def test_a_cap_that_is_too_low_is_refused_with_the_least(cap: str, count: int, least: str, command_line: CommandLine) -> None:
     report = small_report().write(command_line.folder / "report.sqlite")
     done = command_line.run("translate", report, "-o", "out", "--memory", cap, "--workers", count)
-
     assert done.returncode == 2
     assert re.search(f"at least {least}; give that", done.stderr)
     assert done.stderr.count("\n") == 1

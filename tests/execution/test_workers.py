@@ -56,7 +56,6 @@ def test_results_come_in_order(pool: Workers) -> None:
 
 def test_an_error_comes_in_its_place_with_its_class_and_sentence(pool: Workers) -> None:
     made = pool.map(_fails_at_five, range(8))
-
     assert [next(made) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(errors.DamagedReport, match=r"five\.sqlite: the export is damaged or incomplete \(cut off\)"):
         next(made)
@@ -74,7 +73,6 @@ def test_a_worker_that_dies_or_is_silent_ends_the_work_with_a_sentence(
     before = _children()
     with pytest.raises(WorkerDied, match=why), workers(2) as pool:
         list(pool.map(_end, [number] * 3))
-
     assert _end_within(30, before)
 
 
@@ -131,7 +129,6 @@ def test_workers_and_a_cluster_exclude_each_other() -> None:
 )
 def test_errors_travel(error: errors.Nsys2prvError) -> None:
     travelled = pickle.loads(pickle.dumps(error))
-
     assert type(travelled) is type(error)
     assert str(travelled) == str(error)
     assert travelled.exit_code == error.exit_code
@@ -155,9 +152,7 @@ def test_workers_end_when_they_are_closed_also_during_work(seconds: float) -> No
     pool = LocalWorkers(2)
     next(pool.map(time.sleep, [0, seconds, seconds, 0]))
     assert _children() - before
-
     pool.close()
-
     # One of them may still be starting.
     assert _end_within(30, before)
     pool.close()

@@ -51,7 +51,6 @@ def test_a_run_of_more_ranks_than_there_are_is_read(size: str, command_line: Com
     report = ReportBuilder(environment={"RANK": "0", "WORLD_SIZE": size})
     report.kernel("gemm", 10, 20, launch=(0, 5))
     report.write(command_line.folder / "x.sqlite")
-
     done = translated(command_line)
     assert done.returncode == 0, done.stderr
     is_number = size.isdecimal() and len(size) <= 18
@@ -70,7 +69,6 @@ def test_a_correlation_id_may_be_any_number(number: int, command_line: CommandLi
         report.synchronization(10, 20, correlation=correlation)
     report.kernel("gemm", 60, 70, launch=(55, 58))
     report.write(command_line.folder / "x.sqlite")
-
     done = translated(command_line)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
@@ -103,7 +101,6 @@ def test_a_view_of_the_user_is_left_alone(command_line: CommandLine) -> None:
     with closing(sqlite3.connect(path)) as database:
         database.execute("create view my_kernels as select * from CUPTI_ACTIVITY_KIND_KERNEL")
         database.commit()
-
     assert translated(command_line).returncode == 0
 
 
@@ -130,7 +127,6 @@ def test_a_report_of_more_rows_than_any_can_have_is_refused(command_line: Comman
     for stream in range(3):
         report.kernel("gemm", 10, 20, launch=(0, 5), stream=stream)
     report.write(command_line.folder / "x.sqlite")
-
     sentence(
         command_line.run("translate", "x.sqlite", "-o", "OUT"), TOO_MANY_ROWS, "4 rows", "3 rows are the most", "--fold-streams"
     )
@@ -144,5 +140,4 @@ def test_a_report_of_more_devices_than_any_can_have_is_refused(
     for device in range(3):
         report.kernel("gemm", 10, 20, launch=(0, 5), device=device)
     report.write(command_line.folder / "x.sqlite")
-
     sentence(command_line.run("efficiency", "x.sqlite"), BAD_REPORT, "x.sqlite", "on 3 devices")

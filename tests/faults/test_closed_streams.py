@@ -36,7 +36,6 @@ def test_a_stream_that_is_closed_from_the_start_changes_no_result(
     command: tuple[str, ...], number: int, report: Path, command_line: CommandLine
 ) -> None:
     done = command_line.run(*command, prepare=lambda: os.close(number))
-
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr + done.stdout
     if command[0] == "translate":
@@ -45,7 +44,6 @@ def test_a_stream_that_is_closed_from_the_start_changes_no_result(
 
 def test_an_error_with_no_error_stream_is_the_exit_code_alone(command_line: CommandLine) -> None:
     done = command_line.run("inspect", "nothing.sqlite", prepare=lambda: os.close(2))
-
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
@@ -59,7 +57,6 @@ def test_a_full_output_is_one_sentence_and_what_was_written_is_complete(
         os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
 
     done = command_line.run(*command, prepare=fill)
-
     sentence(done, 5, "standard output: can't be written (No space left on device)")
     if command[0] == "translate":
         assert command_line.run("check", "OUT.prv").returncode == 0
@@ -72,7 +69,6 @@ def test_a_reader_that_ends_is_no_error(report: Path, command_line: CommandLine)
         os.dup2(writing, 1)
 
     done = command_line.run("inspect", "rank0.sqlite", prepare=end_reader)
-
     assert (done.returncode, done.stderr) == (141, "")
 
 
@@ -83,7 +79,6 @@ def test_an_output_that_is_not_utf8_gets_escapes_that_json_has(monkeypatch: pyte
     names = ["é", "日本", "\U0001f600", "caf\udce9"]
     print_json(names)
     sys.stdout.flush()
-
     assert json.loads(printed.getvalue()) == names
 
 
@@ -94,7 +89,6 @@ def test_without_a_temporary_folder_there_is_a_sentence(
         raise FileNotFoundError(2, "No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", find_none)
-
     sentence(command_line.run("efficiency", "rank0.sqlite"), 5, "temporary folder", "--scratch")
     assert command_line.run("efficiency", "rank0.sqlite", "--scratch", ".").returncode == 0
 
@@ -129,7 +123,6 @@ def test_a_signal_ends_a_program_without_an_error_stream(number: signal.Signals,
     while not list(command_line.folder.glob(".nsys2prv.*")) and process.poll() is None and time.monotonic() < until:
         time.sleep(0.005)
     process.send_signal(number)
-
     assert process.wait(timeout=300) == 128 + number
     process.communicate()
     assert not list(command_line.folder.glob("*[!e]"))

@@ -44,7 +44,6 @@ def test_a_text_or_what_is_no_time_is_an_error_of_the_report(
     change: str, value: object, says: str, command_line: CommandLine
 ) -> None:
     write_changed(command_line, f"{KERNELS} set {change}", value)
-
     sentence(command_line.run("translate", "x.sqlite", "-o", "OUT"), BAD_REPORT, "x.sqlite", says)
 
 
@@ -61,7 +60,6 @@ def test_a_text_or_what_is_no_time_is_an_error_of_the_report(
 )
 def test_odd_numbers_and_names_are_no_reason_to_fail(change: str, value: object, command_line: CommandLine) -> None:
     write_changed(command_line, change, value)
-
     assert command_line.run("translate", "x.sqlite", "-o", "OUT").returncode == 0
     assert command_line.run("check", "OUT.prv").returncode == 0
 
@@ -71,7 +69,6 @@ def test_one_damaged_end_makes_no_trace_of_centuries(form: str, command_line: Co
     report = small_report()
     report.kernel("late", 500, 2**62)
     report.write(command_line.folder / form)
-
     sentence(command_line.run("translate", form, "-o", "OUT"), BAD_REPORT, form, "53,376 days", "CUPTI_ACTIVITY_KIND_KERNEL")
 
 
@@ -97,7 +94,6 @@ def test_an_event_without_a_name_for_what_it_is_is_left_out(command_line: Comman
     report = small_report()
     report.copy(100, 120, 4096, launch=(90, 95), copyKind=None)
     report.write(command_line.folder / "x.sqlite")
-
     assert command_line.run("translate", "x.sqlite", "-o", "OUT").returncode == 0
     assert command_line.run("check", "OUT.prv").returncode == 0
 
@@ -106,9 +102,7 @@ def test_overhead_can_be_chosen_alone(command_line: CommandLine) -> None:
     report = small_report()
     report.row("PROFILER_OVERHEAD", start=0, end=5, globalTid=report.global_tid(), nameId=1)
     report.write(command_line.folder / "x.sqlite")
-
     assert command_line.run("translate", "x.sqlite", "-o", "OUT", "--only", "overhead").returncode == 0
-
     tables = json.loads((command_line.folder / "OUT.json").read_text())["reports"][0]["tables"]
     assert [(one["source"], one["written"]) for table in tables for one in table["sources"]] == [("overhead", 1)]
 
@@ -153,7 +147,6 @@ def test_a_column_of_another_type_is_an_error_of_its_file(kind: str, folder: Pat
     place = table.column_names.index("streamId")
     write(table.set_column(place, "streamId", OTHER_TYPES[kind]), kernel_file(folder))
     report = open_report(folder)
-
     with pytest.raises(DamagedReport, match=rf"{KERNELS}\.\w+: .*column streamId is of type"):
         report.collect(report.scan(KERNELS, ("streamId",)))
 
@@ -162,7 +155,6 @@ def test_a_column_that_is_there_twice_is_an_error_of_its_file(folder: Path) -> N
     table = kernels()
     write(table.append_column("start", table["end"]), kernel_file(folder))
     report = open_report(folder)
-
     with pytest.raises(DamagedReport, match=KERNELS):
         report.collect(report.scan(KERNELS, ("start",)))
 
@@ -173,7 +165,6 @@ def test_what_is_no_file_is_not_opened(make: object, folder: Path) -> None:
     file.unlink()
     assert callable(make)
     make(file)
-
     with pytest.raises(NotAReport, match=f"{file.name} is no file"):
         open_report(folder)
 
@@ -182,7 +173,6 @@ def test_a_first_time_that_is_none_is_an_error_of_the_report(folder: Path) -> No
     table = kernels()
     place = table.column_names.index("start")
     write(table.set_column(place, "start", pa.array([-(2**63), 0, 1])), kernel_file(folder))
-
     with pytest.raises(DamagedReport, match="is no time of a session"):
         open_report(folder)
 
@@ -192,7 +182,6 @@ def test_more_rows_than_a_file_can_hold_are_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("nsys2prv.exports.folder_tables.MOST_ROWS", 10)
     monkeypatch.setattr("nsys2prv.exports.folder_tables.MOST_ROWS_PER_BYTE", 0)
     pl.DataFrame({"start": [0] * 100, "end": [1] * 100}).write_parquet(kernel_file(folder))
-
     report = open_report(folder)
     with pytest.raises(DamagedReport, match="100 rows don't fit into it"):
         report.scan(KERNELS, ("start",))
@@ -200,7 +189,6 @@ def test_more_rows_than_a_file_can_hold_are_refused(tmp_path: Path, monkeypatch:
 
 def test_more_columns_than_any_table_has_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsys2prv.exports.folder_tables.MOST_COLUMNS", 5)
-
     with pytest.raises(DamagedReport, match="more than 5 columns"):
         open_report(folder).has(KERNELS, "start")
 
@@ -226,5 +214,4 @@ def test_offsets_of_texts_that_lead_outside_are_refused(tmp_path: Path, command_
     # All but the first and the last, which sizes of buffers are checked against.
     wrong = offsets[:8] + b"\x7f" * (len(offsets) - 16) + offsets[-8:]
     table.write_bytes(content.replace(offsets, wrong))
-
     sentence(command_line.run("translate", report, "-o", "OUT"), BAD_REPORT, "StringIds.arrow")

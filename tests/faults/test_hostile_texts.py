@@ -70,9 +70,7 @@ def read_texts() -> Iterator[set[tuple[str, str]]]:
 
 def test_no_text_of_a_report_acts(command_line: CommandLine, read_texts: set[tuple[str, str]]) -> None:
     write_reports(command_line.folder, 0, ranks=1)
-
     faults = {" ".join(command): fault_of(command_line, *command) for command in SHORT}
-
     assert not any(faults.values()), faults
     assert outputs_fault(command_line.folder) is None
     assert parse_views(command_line.folder / "OUT.cfgs")
@@ -90,9 +88,7 @@ def training_faults(command_line: CommandLine, weave: Alike, *commands: tuple[st
 
 def test_no_text_of_a_training_acts_in_its_findings_and_iterations(command_line: CommandLine) -> None:
     command = ("efficiency", "run", "-o", "page.html", *RESULTS, "--per-iteration", "iteration*")
-
     faults = training_faults(command_line, Alike(BEHIND[0]), command)
-
     assert not any(faults.values()), faults
     tables = json.loads((command_line.folder / "all.json").read_text())["tables"]
     for name in ("findings", "finding_devices", "iterations", "absent_iterations", "critical_path", "regions"):
@@ -108,7 +104,6 @@ def test_a_terminal_gets_plain_lines(command: tuple[str, ...], command_line: Com
     for output in command_line.folder.glob("OUT*"):
         shutil.rmtree(output) if output.is_dir() else output.unlink()
     colored = command_line.on_terminal(*command, with_errors=False)
-
     assert len(plain) > 100
     assert acting_characters(plain) == []
     # Styles are ours only, and each ends.
@@ -126,9 +121,7 @@ NAMES = ("\x1b[31mred", "two\nlines", "\u202etxt.exe", "\x9b2J", "a\udcff")
 @pytest.mark.parametrize("content", [b"", b"no database"], ids=["empty", "damaged"])
 def test_a_sentence_that_names_an_odd_file_is_one_plain_line(name: str, content: bytes, command_line: CommandLine) -> None:
     (command_line.folder / f"{name}.sqlite").write_bytes(content)
-
     done = command_line.run("inspect", f"{name}.sqlite")
-
     assert acting_characters(sentence(done, 3)) == []
 
 
@@ -136,7 +129,6 @@ def test_a_device_of_a_host_with_control_characters_is_shown_as_text(command_lin
     report = ReportBuilder(host="\x9b31m=node\n\u202e1", process_name="p\x1b[2J").gpu(0, name="H100\x1b]0;title\x07")
     report.kernel("k", 0, 10, launch=(0, 5))
     report.diagnostic("lost\x1b[2J\n \u2028events").write(command_line.folder / "one.sqlite")
-
     for form in ((), ("--json",)):
         done = command_line.run("inspect", "one.sqlite", *form)
         assert done.returncode == 0, done.stderr
@@ -152,9 +144,7 @@ def test_streams_of_hosts_with_any_name_are_known_by_theirs(tmp_path: Path) -> N
         report = ReportBuilder(host=host, rank=number, ranks=len(hosts), pid=1000 + number).gpu(0)
         report.kernel("k", 0, 10, launch=(0, 5))
         reports.append(report.write(tmp_path / f"{number}.sqlite"))
-
     trace = translate(reports, tmp_path / "OUT", TranslateOptions(no_views=True)).prv
-
     assert check_trace(trace).violations == ()
     names = (tmp_path / "OUT.row").read_text().splitlines()
     assert [name for name in names if "CUDA" in name] == [f"CUDA-D0.S7-{shown}" for shown in hosts.values()]
@@ -181,10 +171,8 @@ def test_wildcards_of_regions_are_two_and_take_no_time(tmp_path: Path) -> None:
     for name in ("step{0}", "step{1}\\n", "a" * 200):
         report.nvtx_range(name, 0, 10)
     path = report.write(tmp_path / "one.sqlite")
-
     requested = ("step{?}*", "step[{]*", "a*" * 50 + "b", "?" * 200)
     measured = measure([path], EfficiencyOptions(regions=requested[::3]))
-
     assert sorted(measured.tables["regions"]["region"]) == ["a" * 200, "step{0}", "step{1}\\n"]
     for name in requested[1:3]:
         with pytest.raises(UsageError, match=f"^no NVTX range is called {re.escape(short(name))}; "):

@@ -25,9 +25,7 @@ HEADER = "#Paraver (21/11/2025 at 06:36):1000_ns:1(4):1:1(1:1)\n"
 @pytest.mark.parametrize("command", ["check", "views"])
 def test_a_line_without_end_is_refused(command: str, start: str, why: str, command_line: CommandLine) -> None:
     (command_line.folder / "OUT.prv.gz").write_bytes(gzip.compress(start.encode() + b"1" * (17 << 20), 1))
-
     done = command_line.run(command, "OUT.prv.gz")
-
     if command == "check" and start.startswith(HEADER):
         assert (done.returncode, why in done.stdout) == (1, True)
     else:
@@ -47,9 +45,7 @@ def test_a_line_without_end_is_refused(command: str, start: str, why: str, comma
 @pytest.mark.parametrize("command", ["check", "views"])
 def test_a_header_of_huge_numbers_is_refused(command: str, header: str, why: str, command_line: CommandLine) -> None:
     (command_line.folder / "OUT.prv").write_text(f"#Paraver (21/11/2025 at 06:36):{header}\n")
-
     done = command_line.run(command, "OUT.prv")
-
     assert why in done.stdout + done.stderr
     assert done.returncode == (1 if command == "check" else BAD_TRACE)
 
@@ -67,7 +63,6 @@ def test_a_header_of_huge_numbers_is_refused(command: str, header: str, why: str
 )
 def test_what_the_header_does_not_allow_is_not_valid(content: str, why: str, command_line: CommandLine) -> None:
     (command_line.folder / "OUT.prv").write_text(content)
-
     done = command_line.run("check", "OUT.prv")
     assert done.returncode == 1
     assert why in done.stdout
@@ -76,9 +71,7 @@ def test_what_the_header_does_not_allow_is_not_valid(content: str, why: str, com
 @pytest.mark.parametrize("number", [2**32, 90040001234567, 2**63 - 1])
 def test_views_leave_types_out_that_paraver_does_not_keep(number: int, command_line: CommandLine) -> None:
     (command_line.folder / "OUT.prv").write_text(f"{HEADER}2:0:1:1:1:0:{number}:5:63000006:5\n2:0:1:1:1:5:63000006:0\n")
-
     done = command_line.run("views", "OUT.prv")
-
     assert done.returncode == 0, done.stderr
 
 
@@ -88,9 +81,7 @@ def test_a_named_pipe_in_the_place_of_a_file_is_no_file(command: str, suffix: st
     (command_line.folder / "OUT.prv").write_text(f"{HEADER}2:0:1:1:1:0:63000006:5:63000006:0\n")
     (command_line.folder / f"OUT{suffix}").unlink(missing_ok=True)
     os.mkfifo(command_line.folder / f"OUT{suffix}")
-
     done = command_line.run(command, "OUT.prv")
-
     sentence(done, BAD_TRACE, f"OUT{suffix}", "it is a named pipe")
 
 
@@ -128,14 +119,12 @@ def test_a_file_that_the_disk_does_not_give_is_no_fault_of_the_trace(
 def test_what_is_read_is_no_named_pipe(command: tuple[str, ...], code: int, command_line: CommandLine) -> None:
     small_report().write(command_line.folder / "good.sqlite")
     os.mkfifo(command_line.folder / command[-1])
-
     sentence(command_line.run(*command), code, command[-1], "it is a named pipe")
 
 
 def test_a_json_of_endless_nesting_is_no_result(command_line: CommandLine) -> None:
     for name in ("a.json", "b.json"):
         (command_line.folder / name).write_text("[" * 200_000)
-
     sentence(command_line.run("compare", "a.json", "b.json"), NOT_EFFICIENCY, "a.json", "it is no JSON")
 
 
@@ -160,7 +149,6 @@ def test_a_result_with_impossible_values_is_refused(
     else:
         content[column] = value
     (command_line.folder / "bad.json").write_text(json.dumps(content))
-
     sentence(command_line.run("compare", "good.json", "bad.json"), NOT_EFFICIENCY, "bad.json", why)
 
 

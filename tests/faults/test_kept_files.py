@@ -58,7 +58,6 @@ def test_no_option_of_efficiency_replaces_a_report(
     kept: str, option: str, force: tuple[str, ...], command_line: CommandLine, folder: Path
 ) -> None:
     said = unchanged(command_line, folder, NOT_WRITABLE, "efficiency", option, kept, "rank0.sqlite", *force)
-
     assert f"{kept}: never replaced" in said
 
 
@@ -88,7 +87,6 @@ def test_force_replaces_no_input_and_no_report(
     os.link(folder / "rank0.sqlite", folder / "inside.cfgs" / "rank0.sqlite")
     for suffix in ("prv", "pcf", "row"):
         os.link(folder / f"OUT.{suffix}", folder / "inside.cfgs" / f"OUT.{suffix}")
-
     assert f"{kept}: never replaced" in unchanged(command_line, folder, NOT_WRITABLE, *arguments, "--force")
 
 
@@ -107,7 +105,6 @@ def test_a_file_of_somebody_else_is_replaced_only_by_force(
     (folder / "tables").mkdir()
     for table in ("regions", "runs", "what_if"):
         (folder / "tables" / f"{table}.csv").write_text("mine")
-
     assert "use --force" in unchanged(command_line, folder, NOT_WRITABLE, *command, *option)
     assert command_line.run(*command, *option, "--force").returncode == 0
 
@@ -121,9 +118,7 @@ def test_an_earlier_result_is_replaced(command_line: CommandLine, folder: Path) 
 def test_a_table_of_somebody_else_stays_where_the_own_one_is_empty(folder: Path) -> None:
     (folder / "tables").mkdir()
     (folder / "tables" / "regions.csv").write_text("mine")
-
     measure([folder / "rank0.sqlite"]).to_csv(folder / "tables")
-
     assert (folder / "tables" / "regions.csv").read_text() == "mine"
 
 
@@ -132,9 +127,7 @@ def test_a_link_that_leads_nowhere_is_replaced_only_by_force(target: str, comman
     link = command_line.folder / "link"
     link.symlink_to(target)
     small_report().write(command_line.folder / "rank0.sqlite")
-
     done = command_line.run("efficiency", "rank0.sqlite", "--json-file", "link")
-
     assert "--force" in sentence(done, NOT_WRITABLE)
     assert os.readlink(link) == target
 
@@ -142,7 +135,6 @@ def test_a_link_that_leads_nowhere_is_replaced_only_by_force(target: str, comman
 def test_python_replaces_no_report_either(folder: Path) -> None:
     before = contents(folder)
     result = measure([folder / "rank0.sqlite"])
-
     for write in (result.to_json, result.to_html, result.to_talp):
         with pytest.raises(KeptFile):
             write(folder / "rank1.sqlite")
@@ -152,7 +144,6 @@ def test_python_replaces_no_report_either(folder: Path) -> None:
 def test_a_device_stays_a_device(command_line: CommandLine, folder: Path) -> None:
     pipe = folder / "pipe"
     os.mkfifo(pipe)
-
     sentence(command_line.run("efficiency", "rank0.sqlite", "--json-file", pipe, "--force"), NOT_WRITABLE, "ordinary file")
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
@@ -160,18 +151,14 @@ def test_a_device_stays_a_device(command_line: CommandLine, folder: Path) -> Non
 def test_the_demo_removes_only_what_an_earlier_demo_made(command_line: CommandLine, folder: Path) -> None:
     (folder / "reports").mkdir()
     small_report().write(folder / "reports" / "rank0000.sqlite")
-
     assert "something else than an earlier demo" in unchanged(command_line, folder, NOT_WRITABLE, "demo", ".")
-
     (folder / "reports" / TRUTH).write_text('{"ranks": [{"rank": "../../rank1"}]}')
     assert "something else than an earlier demo" in unchanged(command_line, folder, NOT_WRITABLE, "demo", ".")
 
 
 def test_a_report_behind_json_is_read_like_the_others(command_line: CommandLine, folder: Path) -> None:
     before = contents(folder)
-
     done = command_line.run("efficiency", "--json", "rank0.sqlite")
-
     assert done.returncode == 0
     assert done.stdout.startswith('{"format": "nsys2prv-efficiency"')
     assert contents(folder) == before

@@ -49,7 +49,6 @@ def test_workers_that_get_no_work_are_no_reason_to_wait(
     kind: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     refuse_threads(monkeypatch, kind)
-
     with pytest.raises(NoResources, match="no more threads or processes; use fewer --workers"), workers(2) as pool:
         list(pool.map(abs, range(4)))
     assert "Traceback" not in capfd.readouterr().err
@@ -104,7 +103,6 @@ LACKS = {
 @pytest.mark.parametrize(("what", "error"), [(what, error) for what, errors in LACKS.items() for error in errors], ids=repr)
 def test_what_the_system_refuses_is_known_by_number_and_by_text(what: str, error: BaseException) -> None:
     lack = resource_error_in(error)
-
     assert lack is not None
     assert f"gives no more {what}" in str(lack)
 
@@ -127,7 +125,6 @@ def test_other_errors_are_no_lack(error: BaseException) -> None:
 def test_what_led_to_an_error_counts() -> None:
     error = ValueError("a scan failed")
     error.__cause__ = MemoryError()
-
     assert resource_error_in(error) is not None
 
 
@@ -150,7 +147,6 @@ def test_a_report_is_not_damaged_where_memory_or_files_lack(
 
     small_report().write(command_line.folder / f"rank0{form}")
     monkeypatch.setattr(sqlite_tables if form == ".sqlite" else folder_tables, method, refuse)
-
     out = ("-o", "OUT") if command == "translate" else ()
     sentence(command_line.run(command, f"rank0{form}", *out), NO_RESOURCES, "the system gives no more")
     assert {path.name for path in command_line.folder.iterdir()} == {f"rank0{form}"}
@@ -242,5 +238,4 @@ def test_a_disk_of_intermediate_files_that_fails_is_no_damage_of_a_report(
 
     monkeypatch.setattr(pa, "memory_map", fail)
     result = command_line.run(*command)
-
     assert "damaged" not in sentence(result, OutputError.exit_code, "intermediate files")

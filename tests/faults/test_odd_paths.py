@@ -44,10 +44,8 @@ def test_a_report_is_read_without_its_neighbour(name: str, ending: str, command_
     folder = command_line.folder
     for neighbour, kernel in ((NAMES[name], "decoy"), (name, "wanted")):
         report_of(kernel).write(folder / f"{neighbour}{ending}")
-
     # Relative, as users give them.
     done = command_line.run("translate", f"{name}{ending}", "-o", "OUT", "--no-views")
-
     assert done.returncode == 0, done.stderr
     labels = (folder / "OUT.pcf").read_text()
     assert "wanted" in labels
@@ -62,7 +60,6 @@ def test_folders_for_intermediate_files_may_have_any_name(name: str, tmp_path: P
         report = ReportBuilder(host=f"node{rank}", rank=rank, ranks=2)
         report.kernel("wanted", 10, 20, launch=(0, 5))
         report.write(f"rank{rank}.sqlite")
-
     with nsys2prv.open_run(["rank0.sqlite", "rank1.sqlite"], scratch=name) as run:
         assert run.events("kernels").collect()["name"].to_list() == ["wanted", "wanted"]
         assert run.clocks.height >= 0
@@ -115,7 +112,6 @@ def test_a_path_that_no_file_has_is_one_sentence(
 @pytest.mark.parametrize("out", ["", ".", "..", "./", "/dev/null", "/dev/full", "pipe"])
 def test_an_output_that_can_be_no_file_is_refused(out: str, command_line: CommandLine, surrounded: Path) -> None:
     os.mkfifo(surrounded / "pipe")
-
     sentence(command_line.run("translate", "rank0.sqlite", "-o", out, "--force"), NOT_WRITABLE, "give a name for the files")
     assert {one.name for one in surrounded.iterdir()} == {"rank0.sqlite", "loop", "pipe"}
     assert not Path("/dev/null.prv").exists()
@@ -126,7 +122,6 @@ def test_an_output_that_can_be_no_file_is_refused(out: str, command_line: Comman
 )
 def test_names_may_be_no_text(name: str, command_line: CommandLine, surrounded: Path) -> None:
     (surrounded / "rank0.sqlite").rename(surrounded / f"{name}.sqlite")
-
     for command in (
         ("inspect", f"{name}.sqlite", "--json"),
         ("translate", f"{name}.sqlite", "-o", name),
@@ -147,7 +142,6 @@ def test_folders_whose_names_are_no_utf8_are_named(place: tuple[str, ...], comma
     for name in ("folder_pqtdir", "folder"):
         (surrounded / name).rename(surrounded / f"caf\udce9{name}")
     out = () if "-o" in place else ("-o", "OUT")
-
     done = command_line.run("translate", *(one.replace("folder", "caf\udce9folder") for one in place), *out)
     sentence(done, BAD_REPORT if len(place) == 1 else NOT_WRITABLE, "its path is not UTF-8")
 

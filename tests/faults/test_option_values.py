@@ -54,7 +54,6 @@ def test_a_value_that_makes_no_sense_is_told_in_a_sentence(
     of_efficiency = options[0] in ("--regions", "--per-iteration", "--window")
     command = ("efficiency",) if of_efficiency else ("translate", "-o", "OUT")
     done = command_line.run(*command, "report.sqlite", *options)
-
     said = sentence(done, USAGE, says)
     assert len(said) < 11_000
     assert acting_characters(said) == []
@@ -64,7 +63,6 @@ def test_a_value_that_makes_no_sense_is_told_in_a_sentence(
 @pytest.mark.parametrize("pattern", ["((?:a+)+)x", "((a|a)*)*b", "(.*)(?:.*)*x"])
 def test_no_pattern_takes_long(pattern: str) -> None:
     one_group = pattern.replace("((a|a)*)*", "((?:a|a)*)*")
-
     assert rank_from(one_group)([Path("a" * 5_000)]) == [None]
     assert host_from(one_group)([Path("a" * 5_000)]) == [None]
 
@@ -73,7 +71,6 @@ def test_no_glob_takes_long(tmp_path: Path) -> None:
     deep = tmp_path.joinpath(*"abcdefghijkl")
     deep.mkdir(parents=True)
     report = ReportBuilder().nvtx_range("step", 0, 9).write(deep / "report.sqlite")
-
     assert find_reports([f"{tmp_path}/{'**/' * 30}*.sqlite"]) == [report]
 
 

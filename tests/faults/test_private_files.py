@@ -30,7 +30,6 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 def test_folders_are_private_whatever_the_umask(umask: int, tmp_path: Path) -> None:
     with temporary_folder(tmp_path, "OUT") as folder:
         make_folder(folder / "group" / "runs")
-
         assert {mode(one) for one in (folder, folder / "group", folder / "group" / "runs")} == {0o700}
 
 
@@ -98,7 +97,6 @@ def _at(path: Path) -> Shared[object]:
 
 def test_what_only_the_user_could_write_is_read(exchanged: Path, tmp_path: Path) -> None:
     read(exchanged)
-
     assert (tmp_path / "executed").exists()
 
 
@@ -107,7 +105,6 @@ def test_what_only_the_user_could_write_is_read(exchanged: Path, tmp_path: Path)
 def test_what_others_could_write_is_not_executed(bit: int, is_folder: bool, exchanged: Path, tmp_path: Path) -> None:
     changed = exchanged.parent if is_folder else exchanged
     changed.chmod(mode(changed) | bit)
-
     with pytest.raises(NotPrivate, match=r"not read \(other users can write to it\).*--scratch"):
         read(exchanged)
     assert not (tmp_path / "executed").exists()
@@ -117,7 +114,6 @@ def test_what_others_could_write_is_not_executed(bit: int, is_folder: bool, exch
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user; as root: make test")
 def test_what_belongs_to_another_user_is_not_executed(is_folder: bool, exchanged: Path, tmp_path: Path) -> None:
     os.chown(exchanged.parent if is_folder else exchanged, 12345, -1)
-
     with pytest.raises(NotPrivate, match="belongs to another user"):
         read(exchanged)
     assert not (tmp_path / "executed").exists()

@@ -67,7 +67,6 @@ def former(tmp_path: Path) -> dict[str, bytes]:
 def test_all_get_their_names(tmp_path: Path, former: dict[str, bytes]) -> None:
     with temporary_folder(tmp_path, "OUT") as folder:
         publish(stage(folder))
-
     assert contents(tmp_path) == NEW
 
 
@@ -76,7 +75,6 @@ def test_where_one_can_not_be_replaced_all_stay(
     number: int, tmp_path: Path, former: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end_at(number, PermissionError(1, "Operation not permitted"), monkeypatch)
-
     with temporary_folder(tmp_path, "OUT") as folder, pytest.raises(OutputError, match=r"/OUT\..*Operation not permitted"):
         publish(stage(folder))
     assert contents(tmp_path) == former
@@ -84,7 +82,6 @@ def test_where_one_can_not_be_replaced_all_stay(
 
 def test_a_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     (tmp_path / "OUT.pcf").mkdir()
-
     with temporary_folder(tmp_path, "OUT") as folder, pytest.raises(OutputError, match=r"OUT\.pcf.*there is a folder"):
         publish(stage(folder))
     assert contents(tmp_path) == {"OUT.pcf": b""}
@@ -180,7 +177,6 @@ def left_behind(parent: Path, purpose: str = "OUT", keep: Collection[Path] = ())
 
 def test_what_a_killed_process_left_is_removed_by_the_next_one_of_the_same_purpose(tmp_path: Path) -> None:
     left = left_behind(tmp_path)
-
     with temporary_folder(tmp_path, "OTHER"):
         assert (left / "runs" / "rows.arrow").exists()
     with temporary_folder(tmp_path, "OUT") as folder:
@@ -251,9 +247,7 @@ def test_what_a_run_has_in_a_folder_of_reports_is_no_report(command_line: Comman
     (tmp_path / "run").mkdir()
     small_report().write(tmp_path / "run" / "rank0.sqlite")
     small_report().write(left_behind(tmp_path / "run") / "rank1_arwdir")
-
     done = command_line.run("inspect", "run", "--json")
-
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"path"') == 1
 
@@ -291,7 +285,6 @@ def test_files_of_the_user_among_views_stay(again: tuple[str, ...], command_line
 def test_a_link_that_leads_nowhere_is_an_output_that_exists(command_line: CommandLine, tmp_path: Path) -> None:
     small_report().write(tmp_path / "rank0.sqlite")
     (tmp_path / "OUT.pcf").symlink_to("nothing")
-
     sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), NOT_WRITABLE, "OUT.pcf", "exists already")
 
 
@@ -300,7 +293,6 @@ def test_folders_that_were_made_for_results_go_when_there_are_none(tmp_path: Pat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", fail)
-
     with pytest.raises(OutputError, match="No space left"):
         write_files({tmp_path / "new" / "csv" / "run.csv": "text"})
     assert not list(tmp_path.iterdir())

@@ -58,7 +58,6 @@ def test_a_broken_scheduler_file_is_named(kind: str, command_line: CommandLine, 
         os.mkfifo(file)
     elif kind != "nothing":
         file.write_bytes(CONTENTS[kind])
-
     done = command_line.run("translate", "x.sqlite", "-o", "OUT", "--scheduler", "scheduler.json")
     sentence(done, USAGE, "--scheduler scheduler.json", "dask scheduler --scheduler-file")
 
@@ -74,7 +73,6 @@ def test_a_scheduler_that_accepts_and_is_silent_is_named(command_line: CommandLi
 
 def test_tls_without_certificates_is_a_sentence(command_line: CommandLine) -> None:
     pytest.importorskip("distributed")
-
     done = command_line.run("translate", "x.sqlite", "-o", "OUT", "--scheduler", "tls://127.0.0.1:1")
     sentence(done, USAGE, "tls://127.0.0.1:1", "TLS")
 
@@ -82,5 +80,4 @@ def test_tls_without_certificates_is_a_sentence(command_line: CommandLine) -> No
 @pytest.mark.parametrize("address", ["nonsense://host:1", "tcp://", "tcp://host:port", "://", ":²"])
 def test_an_address_that_is_none_is_named(address: str, command_line: CommandLine) -> None:
     pytest.importorskip("distributed")
-
     sentence(command_line.run("translate", "x.sqlite", "-o", "OUT", "--scheduler", address), USAGE, address)

@@ -50,9 +50,7 @@ def test_each_signal_leaves_the_former_output(
     (tmp_path / "OUT.prv").write_text("former")
     before = contents(tmp_path)
     monkeypatch.setattr(step, lambda *_, **__: os.kill(os.getpid(), number))
-
     said = sentence(command_line.run(*STEPS[step]), 128 + number, "nothing was written")
-
     assert number == signal.SIGINT or f"interrupted by {number.name}" in said
     assert contents(tmp_path) == before
 
@@ -62,7 +60,6 @@ def test_a_signal_after_the_output_says_that_it_is_there(
 ) -> None:
     small_report().write(tmp_path / "rank0.sqlite")
     monkeypatch.setattr("nsys2prv.trace.translate.Summary.as_text", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
-
     sentence(command_line.run("translate", "rank0.sqlite", "-o", "OUT"), 143, "what was written before is complete")
     assert (tmp_path / "OUT.prv").exists()
 
@@ -76,7 +73,6 @@ def test_a_demo_that_was_interrupted_can_be_made_anew(
         patched.setattr("nsys2prv.demo.cluster.truth", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
         sentence(command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1"), 143, "nothing was written")
         assert not [path for path in (tmp_path / "DIR").rglob("*") if path.is_file()]
-
     assert command_line.run("demo", "DIR", "--nodes", "1", "--gpus", "1").returncode == 0
     assert {"demo.html", "demo.prv"} <= {path.name for path in (tmp_path / "DIR").iterdir()}
 
@@ -88,7 +84,6 @@ def test_a_signal_while_modules_are_loaded_is_one_sentence(
     for name in ("workers", "process", "output_files"):
         monkeypatch.setitem(sys.modules, f"nsys2prv.execution.{name}", types.ModuleType(name))
     monkeypatch.setattr("nsys2prv.cli.app.app", lambda **_: os.kill(os.getpid(), signal.SIGTERM))
-
     sentence(command_line.run("inspect", "rank0.sqlite"), 143, "interrupted by SIGTERM")
 
 
@@ -110,7 +105,6 @@ def handled(came: list[int]) -> Iterator[list[int]]:
 
 def test_what_nohup_ignores_stays_ignored(handled: list[int]) -> None:
     os.kill(os.getpid(), signal.SIGHUP)
-
     assert handled == []
 
 
@@ -134,13 +128,10 @@ def test_a_program_that_was_called_ends_with_this_one(tmp_path: Path) -> None:
         "done = run_program(['sh', '-c', 'sleep 60 & sleep 60'])\n"
         "print(done.returncode, time.monotonic() - began < 30)\n"
     )
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
-
     assert done.stdout.split() == ["-9", "True"]
 
 
 def test_what_a_program_prints_is_given() -> None:
     done = run_program(["sh", "-c", "echo out; echo err >&2; exit 3"])
-
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")

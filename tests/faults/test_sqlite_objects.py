@@ -45,7 +45,6 @@ def kernels(report: Report) -> int:
 def test_a_virtual_table_is_refused(module: str, path: Path) -> None:
     sql = f"CREATE VIRTUAL TABLE {KERNELS} using {module}".replace("'", "''")
     change(path, f"update sqlite_master set rootpage = 0, sql = '{sql}' where name = '{KERNELS}'")
-
     with pytest.raises(NotAReport, match=f"{KERNELS} is a view or a virtual table"):
         open_report(path)
 
@@ -53,9 +52,7 @@ def test_a_virtual_table_is_refused(module: str, path: Path) -> None:
 def test_what_a_generated_column_computes_is_not_computed(path: Path) -> None:
     computed = "replace(sql, ')', ', graphId as (json(''[''))) ')"
     change(path, f"update sqlite_master set sql = {computed} where name = '{KERNELS}'")
-
     report = open_report(path)
-
     assert not report.has(KERNELS, "graphId")
     assert kernels(report) == 3
 
@@ -68,9 +65,7 @@ def test_an_index_that_contradicts_its_table_is_not_asked(path: Path) -> None:
         "update sqlite_master set rootpage = (select rootpage from sqlite_master where name = 'of_nothing') "
         "where name = 'by_start'",
     )
-
     report = open_report(path)
-
     assert report.extent(KERNELS, "start", "end", {}) == (3, 30, 290)
 
 
@@ -79,7 +74,6 @@ def test_an_index_that_contradicts_its_table_is_not_asked(path: Path) -> None:
 )
 def test_a_name_that_is_none_is_an_error_of_the_report(name: str, path: Path) -> None:
     change(path, f"update sqlite_master set name = {name} where name = '{KERNELS}'")
-
     with pytest.raises(DamagedReport):
         open_report(path)
 
@@ -89,17 +83,14 @@ def test_thousands_of_further_tables_are_counted_at_once(path: Path, monkeypatch
     connections = []
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *arguments, **named: connections.append(1) or connect(*arguments, **named))
-
     report = open_report(path)
     before = len(connections)
     list(walk(report, {}, (), ()))
-
     assert len(connections) - before < 10
 
 
 def test_more_tables_than_any_report_has_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nsys2prv.exports.sqlite_tables.MOST_TABLES", 5)
-
     with pytest.raises(NotAReport, match="more than 5 tables"):
         open_report(path)
 
@@ -132,14 +123,12 @@ def test_a_table_that_holds_itself_again_and_again_ends(path: Path) -> None:
 def test_a_text_that_is_too_long_is_not_read(path: Path) -> None:
     change(path, f"update StringIds set value = cast(zeroblob({limits.LONGEST_TEXT + 1}) as text) where id = 1")
     report = open_report(path)
-
     with pytest.raises(DamagedReport, match="a text of more than 16,777,216 bytes"):
         report.collect(report.scan("StringIds", ("id", Text("value"))))
 
 
 def test_a_report_is_never_written(path: Path) -> None:
     report = open_report(path)
-
     with report.tables.database() as database, pytest.raises(sqlite3.DatabaseError):
         database.execute("create table x (y)")
 
@@ -163,7 +152,6 @@ def test_rows_that_are_only_in_a_write_ahead_log_are_not_missing_silently(
         database.execute("pragma wal_autocheckpoint = 0")
         with database:
             database.executemany(INSERT, [(time, time + 5) for time in range(0, 1000, 10)])
-
         sentence(command_line.run(*command), BAD_REPORT, report.name, "rows are in rank0.sqlite-wal only", "vacuum")
     # The last connection wrote them into the database.
     assert command_line.run(*command).returncode == 0
@@ -174,7 +162,6 @@ def test_a_change_that_is_not_complete_is_not_read(command: tuple[str, ...], rep
     with closing(sqlite3.connect(report)) as database:
         database.execute("pragma cache_size = 1")
         database.executemany(INSERT, [(time, time + 5) for time in range(0, 100_000, 10)])
-
         sentence(command_line.run(*command), BAD_REPORT, report.name, "rank0.sqlite-journal")
         database.rollback()
     assert command_line.run(*command).returncode == 0
@@ -187,7 +174,6 @@ def test_a_link_to_a_report_has_the_files_beside_the_report(report: Path, comman
         database.execute("pragma journal_mode = wal")
         with database:
             database.execute(INSERT, (0, 5))
-
         sentence(command_line.run("inspect", "elsewhere/rank0.sqlite"), BAD_REPORT, "rank0.sqlite-wal")
 
 
@@ -197,7 +183,6 @@ def test_what_sqlite_leaves_behind_a_complete_change_is_nothing(mode: str, repor
         database.execute(f"pragma journal_mode = {mode}")
         with database:
             database.executemany(INSERT, [(time, time + 5) for time in range(0, 1000, 10)])
-
         assert command_line.run("translate", "rank0.sqlite", "-o", "OUT").returncode == 0
 
 

@@ -167,16 +167,13 @@ def test_check_counts_the_path_again(tmp_path: Path, said: object, problem: str)
     assert not check_trace(prv).violations
     summary = prv.with_suffix(".json")
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "critical_path": said}))
-
     assert problem in "\n".join(map(str, check_trace(prv).violations))
 
 
 def test_a_run_without_work_of_a_gpu_or_mpi_has_none(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.os_call("read", 100, 500)
-
     summary = translate_reports(tmp_path, report, options=WITH_PATH)
-
     assert event_types.CRITICAL_PATH.number not in summary.content["trace"]["types"]
     assert str(event_types.CRITICAL_PATH.number) not in summary.prv.with_suffix(".pcf").read_text()
     assert summary.content["critical_path"]["segments"] == 0
@@ -188,6 +185,5 @@ def test_a_run_without_work_of_a_gpu_or_mpi_has_none(tmp_path: Path) -> None:
 )
 def test_it_needs_all_streams_and_one_stretch_of_time(options: dict[str, object], tmp_path: Path) -> None:
     report = a_launch_a_kernel_and_a_wait().write(tmp_path / "x.sqlite")
-
     with pytest.raises(UsageError, match="--critical-path needs all streams"):
         translate([report], tmp_path / "out", TranslateOptions(critical_path=True, **options))  # type: ignore[arg-type]

@@ -116,7 +116,6 @@ def test_the_trace_is_the_same_from_one_process_and_from_several(
 ) -> None:
     (tmp_path / "several").mkdir()
     spread = translate([reports], tmp_path / "several" / "trace", TranslateOptions(**the_way(way, request), gzip=with_gzip))
-
     one, several = ({**files, "json": without_size(files["json"])} for files in (alone, files_of(spread)))
     assert several == one
     if with_gzip:
@@ -156,7 +155,6 @@ def test_a_trace_of_many_windows_is_joined_of_parts(
     way: str, with_gzip: bool, request: pytest.FixtureRequest, long_report: Path, long_alone: Summary, tmp_path: Path
 ) -> None:
     spread = translate([long_report], tmp_path / "several", TranslateOptions(**the_way(way, request), gzip=with_gzip))
-
     assert files_of(spread)["prv"] == files_of(long_alone)["prv"]
     if with_gzip:
         # More than one member, and a reader that takes them for one stream.
@@ -196,10 +194,8 @@ def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, repo
     shutil.copytree(reports, tmp_path / "reports")
     broken = max((tmp_path / "reports").glob("*.sqlite"))
     broken.write_bytes(broken.read_bytes()[:50_000])
-
     with pytest.raises(DamagedReport) as error:
         translate([tmp_path / "reports"], tmp_path / "out", TranslateOptions(**the_way(way, request)))
-
     assert str(broken) in str(error.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"]
 
@@ -225,7 +221,6 @@ def test_an_interrupt_ends_the_workers_and_leaves_nothing(
     process, workers = translating(command_line, reports, tmp_path / "there")
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
-
     assert process.returncode == 128 + number
     assert stderr.startswith("nsys2prv: interrupted")
     assert stderr.count("\n") == 1
@@ -239,7 +234,6 @@ def test_workers_end_with_the_process_that_began_them(command_line: CommandLine,
     process, workers = translating(command_line, reports, tmp_path / "there")
     process.kill()
     process.communicate(timeout=60)
-
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
 
@@ -252,9 +246,7 @@ def test_a_disk_that_is_full_for_workers_is_told_as_for_one_process(command_line
     large = small_report(20_000).write(tmp_path / "large.sqlite")
     folder = tmp_path / "there"
     folder.mkdir()
-
     done = command_line.run("translate", large, "-o", folder / "out", "--workers", 2, prepare=no_file_above_64_kb)
-
     sentence(done, 5, f"nsys2prv: {folder / 'out'}: the disk is full")
     assert list(folder.iterdir()) == []
 
@@ -275,7 +267,6 @@ def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     spread = EfficiencyOptions(**the_way(way, request), regions=("*",), scratch=tmp_path)
     alone = measuring.measure([reports], options)
     request.getfixturevalue("several_threads")
-
     filled = {name for name, table in alone.tables.items() if table.height}
     assert filled >= {"devices", "kernels", "gaps", "regions", "threads", "nccl", "findings"}
     assert_same_tables(measuring.measure([reports], spread), alone)
@@ -326,7 +317,6 @@ def test_workers_of_a_cluster_must_see_the_folder_of_intermediate_files(
 
 def test_a_cluster_needs_dask(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-
     with pytest.raises(UsageError, match=r"Dask, which is not installed: pip install 'dask\[distributed\]'"):
         translate([reports], tmp_path / "out", TranslateOptions(scheduler="tcp://127.0.0.1:1"))
     assert list(tmp_path.iterdir()) == []
@@ -335,7 +325,6 @@ def test_a_cluster_needs_dask(monkeypatch: pytest.MonkeyPatch, reports: Path, tm
 def test_a_cluster_without_workers_is_told(monkeypatch: pytest.MonkeyPatch, reports: Path, tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     monkeypatch.setattr(execution, "_SECONDS_TO_COME", 1)
-
     with distributed.LocalCluster(n_workers=0, dashboard_address=None) as empty:
         options = TranslateOptions(scheduler=empty.scheduler_address)
         with pytest.raises(UsageError, match="no worker came"):

@@ -165,10 +165,8 @@ def test_the_inner_one_of_two_calls_starts_nothing_where_the_outer_one_is_cut_of
     report.api_call("cudaLaunchKernel_v7000", 100, 200, correlation=1)
     report.api_call("cuLaunchKernel", 120, 180, correlation=1, driver=True)
     report.kernel("k", 300, 400, correlation=1)
-
     whole = trace_of(tmp_path, report, name="whole")
     part = trace_of(tmp_path, report, name="part", options=TranslateOptions(time=TimeRange(10, None)))
-
     assert whole.messages()["logical_send"].to_list() == [0]
     assert part.messages().is_empty()
 
@@ -269,10 +267,8 @@ def test_a_trace_without_events_is_said(tmp_path: Path) -> None:
     report.gpu(0)
     report.kernel("k", 10, 20)
     report.kernel("k", 900, 950)
-
     quiet = translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(100, 200)))
     busy = translate_reports(tmp_path, report, name="busy", options=TranslateOptions(time=TimeRange(0, 200)))
-
     assert [warning for warning in quiet.content["warnings"] if warning not in busy.content["warnings"]] == [
         "no event is in the selected time, ranks and sources: the trace has states only"
     ]
@@ -300,7 +296,5 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
 
 def test_a_warning_that_several_reports_share_is_told_once() -> None:
     reports = [{"path": f"rank{rank}.sqlite", "warnings": ["events were lost"]} for rank in range(3)]
-
     summary = Summary(Path("out.prv"), {"reports": reports, "warnings": ["a rank is missing"]})
-
     assert summary.warnings == ["rank0.sqlite and 2 more: events were lost", "a rank is missing"]
