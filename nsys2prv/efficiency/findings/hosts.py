@@ -30,7 +30,7 @@ from nsys2prv.vocabulary.wording import percent, short, time
 
 _IN_MPI = pl.col("mpi_ns")
 _LEAST_OPEN = 0.1
-"""Part of the run that a call of MPI takes at least which had not ended and is told."""
+"""Part of the run that a call of MPI takes at least whose missing end is reported."""
 
 
 class HostBound(GapRule, kind="host-bound", of_host=True):
