@@ -92,7 +92,7 @@ class WhatIfOptions(ReadOptions):
     )
     rank: tuple[str, ...] = option(
         (),
-        "RANK=median: kernels of a rank take as long as those of the same name on the median of all ranks. May be repeated.",
+        "RANK=median: kernels of a rank take as long as those of the same name on the median of the others. May be repeated.",
         "RANK=median",
         median_ranks,
         group=CHANGE,
