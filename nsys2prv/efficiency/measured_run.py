@@ -224,6 +224,13 @@ class MeasuredRun:
         return (events["number"] == number) & events["value"].is_in(values)
 
     @cached_property
+    def tasks_with_event_waits(self) -> Numbers:
+        """Tasks in which streams wait for events."""
+        waits = self.calls.filter(self.is_named(self.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
+        tasks: Numbers = self.events.rows.task[waits["row"].unique().to_numpy()]
+        return tasks
+
+    @cached_property
     def moves_pages(self) -> Mask:
         """Which operations move unified memory: they are on the row of a stream, but not in its order."""
         return self.is_named(self.operations, event_types.MEMORY_OPERATION, "memcpy Unified").to_numpy()

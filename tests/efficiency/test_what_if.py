@@ -287,3 +287,15 @@ def test_with_an_ideal_network_a_late_receive_takes_no_time_of_the_message(tmp_p
     paths = [report.write(tmp_path / f"rank{number}.sqlite") for number, report in enumerate(made)]
     row = what_if(paths, WhatIfOptions(ideal_network=True)).what_if.row(0, named=True)
     assert row["measured_ns"] - row["least_ns"] == 600 * US
+
+
+def test_a_synchronization_with_a_stream_that_only_waits_for_an_event_waits_for_the_other_stream(tmp_path: Path) -> None:
+    made = ReportBuilder(pid=1000).gpu(0)
+    made.kernel("first", 3 * US, 5 * US, launch=(0, US), stream=8)
+    made.kernel("k", 10 * US, 510 * US, launch=(2 * US, 5 * US), stream=7)
+    made.api_call("cudaStreamWaitEvent_v3020", 7 * US, 8 * US)
+    call = made.api_call("cudaStreamSynchronize_v3020", 9 * US, 520 * US)
+    made.synchronization(10 * US, 519 * US, correlation=call, stream=8)
+    made.kernel("end", 530 * US, 540 * US, launch=(521 * US, 525 * US), stream=7)
+    row = what_if([made.write(tmp_path / "rank.sqlite")], WhatIfOptions(scale=scalings("k=0.5"))).what_if.row(0, named=True)
+    assert row["measured_ns"] - row["replayed_ns"] == 250 * US

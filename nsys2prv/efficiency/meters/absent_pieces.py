@@ -204,8 +204,7 @@ class PiecesOfGaps:
         launching = run.calls.filter(run.launches_work).select("row", "start", "end").sort("row", "start", maintain_order=True)
         self._launching = Moments.of(*launching.select("row", "start").to_numpy().T), np.append(launching["end"].to_numpy(), 0)
         self._arrivals = _arrivals(nccl)
-        waits = run.calls.filter(run.is_named(run.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
-        tasks = run.events.rows.task[waits["row"].unique().to_numpy()]
+        tasks = run.tasks_with_event_waits
         self._unrecorded: Numbers = tasks if RECORDS.name not in run.events.collections else tasks[:0]
         """Tasks in which streams wait for events that were not recorded."""
 
