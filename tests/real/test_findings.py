@@ -39,9 +39,9 @@ FOUND: dict[str, list[str]] = {
     "cuda-graphs": ["profiler-set-up", "little-gpu-work"],
     "tensorrt-3.1": ["shut-down", "little-gpu-work"],
     # Nothing runs on any GPU for 5.8 s between two phases.
-    "v100x8": ["idle-devices", "start-up"],
+    "v100x8": ["idle-devices", "start-up", "shut-down", "little-gpu-work"],
     **{
-        f"v100x8/report{number}": ["idle-devices", "start-up", *([] if number in (2, 6) else ["little-gpu-work"])]
+        f"v100x8/report{number}": ["idle-devices", "start-up", *(["shut-down"] if number > 5 else []), "little-gpu-work"]
         for number in range(1, 9)
     },
     # Processes that get work by MPI, prepare it, copy it to the GPU, and compute for 50 us.
@@ -60,7 +60,7 @@ FOUND: dict[str, list[str]] = {
     "pytorch-uvm": ["unified-memory", "start-up", "creating-context", "unfused-kernels"],
     "cloverleaf-3.13": ["creating-context", "profiler-set-up", "pageable-copies"],
     # Halos of 16 KiB.
-    "openacc-mpas": ["idle-devices", "profiler-set-up", "host-waits", "small-copies"],
+    "openacc-mpas": ["start-up", "shut-down", "profiler-set-up", "idle-devices"],
 }  # fmt: skip
 """What is found in the reports; in all others nothing is."""
 
