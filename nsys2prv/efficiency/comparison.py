@@ -17,6 +17,7 @@ from nsys2prv.efficiency import comparison_tables as tables_of
 from nsys2prv.efficiency.comparison_tables import GPU, PROCESS
 from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
+from nsys2prv.efficiency.host_states import FIRST_CALL
 from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
@@ -405,8 +406,11 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
     Where all runs have MPI, most calls of the OS are waits inside of MPI and of its helper threads: only those that read and
     write count."""
     tables, devices, threads = result.tables, run["devices"], run["threads"]
+    total, longest, is_by_iteration = pl.col("total_ns"), tables["iterations"]["longest_ns"].max(), run["basis"] == "iteration"
+    # A call that is longer than any iteration is in none, nor is what is created once.
+    of_calls = total - pl.when(pl.col("max_ns") > longest).then("max_ns").otherwise(0) if is_by_iteration else total
     parts = [
-        (what, threads, tables[table].select("total_ns", name="call"))
+        (what, threads, tables[table].select(of_calls, name="call"))
         for what, table in (("CUDA call", "cuda_calls"), ("MPI call", "mpi_calls"))
     ]
     if by.per == PROCESS:
@@ -415,7 +419,8 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
     else:
         idle = run["elapsed"] * devices - run["active"]
         spent = {"useful": run["useful"], "communication": run["communication"], "idle": idle}
-        gaps = tables["gaps"].select(pl.col(CAUSE_COLUMNS).sum()).unpivot(variable_name="name", value_name="total_ns")
+        causes = CAUSE_COLUMNS[FIRST_CALL * is_by_iteration :]
+        gaps = tables["gaps"].select(pl.col(causes).sum()).unpivot(variable_name="name", value_name="total_ns")
         cause = pl.col("name").str.strip_suffix("_ns").str.replace_all("_", " ")
         copies = tables["memory_operations"].group_by(name="operation").agg(pl.col("total_ns").sum())
         # These are of what is compared as they are.
@@ -427,8 +432,8 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
             ("gaps", devices, gaps.with_columns(cause)),
             ("memory", devices, copies),
         ]
-    name, total = pl.col("name").cast(pl.String), pl.col("total_ns").cast(pl.Float64)
+    name = pl.col("name").cast(pl.String)
     return pl.concat(
-        frame.select(pl.lit(what).alias("what"), name, time=total / max(number, 1) * run["share"])
+        frame.select(pl.lit(what).alias("what"), name, time=total.cast(pl.Float64) / max(number, 1) * run["share"])
         for what, number, frame in parts
     )

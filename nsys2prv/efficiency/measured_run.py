@@ -56,6 +56,8 @@ WAITING_ACTIVITIES = (*(state - FIRST_CALL for state in host_states.WAITING), PR
 """Those in which a thread is in calls of the OS runtime; and in which it sleeps or waits, or the profiler holds it."""
 PAGE_MOVES = 0.05
 """Part of a kernel in which pages of unified memory move, from which on it waits for them: faults take longer."""
+_LEAST_IN_CALLS = 0.001
+"""Part of a run without GPUs in calls of CUDA or MPI, from which on these say which threads work."""
 _LEAST_ON_CPU = 0.01
 """Time on a CPU against that of the busiest thread, of threads of which nothing but their scheduling is known."""
 
@@ -291,7 +293,7 @@ class MeasuredRun:
         calling: Numbers = self.calls.select(row.unique().sort().cast(pl.Int64)).to_series().to_numpy()
         if rows.devices:
             return calling[np.isin(rows.task[calling], list(rows.devices_of_task))]
-        if len(calling):
+        if self._has_host_calls:
             return calling
         # nsys writes marks for a thread 0 that is none: what does nothing of some length, and has no samples, runs nowhere.
         length = pl.col("end") - pl.col("start")
@@ -303,11 +305,17 @@ class MeasuredRun:
         return np.intersect1d(np.flatnonzero((rows.kind == run_events.HOST) & self.is_of_program), active)
 
     @cached_property
+    def _has_host_calls(self) -> bool:
+        """Whether threads call CUDA or MPI for so long that these are the threads that work."""
+        calls = self.calls.filter(pl.col("number").is_in(run_events.HOST_CALLS))
+        return bool((calls["end"] - calls["start"]).sum() >= _LEAST_IN_CALLS * self.events.length) and calls.height > 0
+
+    @cached_property
     def lives(self) -> pl.DataFrame:
         """From when to when (`since`, `until`, ns) each of `callers` is there: where none calls CUDA or MPI, from its first to
         its last time on a CPU (if recorded), and the first thread of a process as long as any other; else always."""
-        has_calls = bool(self.events.rows.devices) or self.calls["number"].is_in(run_events.HOST_CALLS).any()
-        off_cpu, length = self.frame(OFF_CPU_TIMES).filter(not has_calls), self.events.length
+        has_calls, length = bool(self.events.rows.devices) or self._has_host_calls, self.events.length
+        off_cpu = self.frame(OFF_CPU_TIMES).filter(not has_calls)
         since, until = pl.col("end").filter(pl.col("start") <= 0).max(), pl.col("start").filter(pl.col("end") >= length).min()
         edges = off_cpu.group_by(pl.col("row").cast(pl.Int64)).agg(since=since, until=until)
         threads = self.events.rows.located(pl.DataFrame({"row": self.callers}))

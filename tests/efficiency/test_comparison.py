@@ -137,6 +137,16 @@ def test_the_same_work_in_periods_of_other_lengths_is_compared_as_a_whole(traine
     assert rows.select("basis", "iterations", "speedup").rows() == [("run", 40, 1.0), ("run", 10, 1.0)]
 
 
+def test_a_call_that_takes_longer_than_an_iteration_is_in_none(trained: Trained) -> None:
+    runs = []
+    for result in (trained(1, 20), trained(1, 40)):
+        longer = pl.when(pl.col("call") == "cudaFree").then(10**9).otherwise(0)
+        calls = result.tables["cuda_calls"].with_columns(pl.col("total_ns") + longer, pl.max_horizontal("max_ns", longer))
+        runs.append(EfficiencyResult(result.head, {**result.tables, "cuda_calls": calls}))
+    changes = compare(runs).tables["changes"].filter(name="cudaFree")
+    assert changes["difference_ns"].abs().max() < 1  # it takes 10 ns
+
+
 def test_work_outside_of_iterations_is_told_where_iterations_are_compared(trained: Trained) -> None:
     runs = compare([trained(1, 20, start_up=500), trained(1, 40)])
     assert [warning[:48] for warning in runs.head["warnings"]] == ["A: 4.0 % of the useful time is outside of the it"]

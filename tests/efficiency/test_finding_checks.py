@@ -46,7 +46,7 @@ def test_what_costs_too_little_is_not_found_and_says_so(tmp_path: Path) -> None:
     assert check(result, "pageable-copies") == ("not found", "it costs 400.000 µs, less than is worth a look")
     late = report()
     late.kernel("k(int)", 50 * MS, 100 * MS, launch=(0, MS))
-    assert check(measured(tmp_path, late), "start-up") == ("not found", "it takes 50.000 ms, less than 200.000 ms")
+    assert check(measured(tmp_path, late), "start-up") == ("not found", "it takes 50.000 ms (50.0 %), less than 200.000 ms")
 
 
 def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:

@@ -193,3 +193,12 @@ def test_a_thread_of_nsys_that_waits_for_long_is_not_the_program(tmp_path: Path)
     report = ReportBuilder(pid=1000).os_call("read", 0, 10 * MS, tid=1000).os_call("sem_wait", 0, 90 * MS, tid=1007)
     report.thread(1007, name="[NSys Comms]")
     assert measure([report.write(tmp_path / "waits.sqlite")]).head["window"]["length_ns"] == 10 * MS
+
+
+def test_calls_of_cuda_that_take_no_time_do_not_say_which_threads_work(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000)
+    report.thread(1001)
+    report.api_call("cudaGetDeviceCount_v3020", 5 * MS, 5 * MS + 900)
+    for thread in (1000, 1001):
+        report.os_call("fread", 0, 10 * MS, tid=thread)
+    assert measured([report.write(tmp_path / "host.sqlite")]).threads.height == 2

@@ -299,3 +299,14 @@ def test_a_synchronization_with_a_stream_that_only_waits_for_an_event_waits_for_
     made.kernel("end", 530 * US, 540 * US, launch=(521 * US, 525 * US), stream=7)
     row = what_if([made.write(tmp_path / "rank.sqlite")], WhatIfOptions(scale=scalings("k=0.5"))).what_if.row(0, named=True)
     assert row["measured_ns"] - row["replayed_ns"] == 250 * US
+
+
+def test_a_thread_whose_creation_was_not_recorded_appears_after_what_its_process_did_last(tmp_path: Path) -> None:
+    made = ReportBuilder(pid=1000).gpu(0)
+    made.thread(1001)
+    made.kernel("k", 10 * US, 510 * US, launch=(0, 5 * US))
+    made.api_call("cudaStreamSynchronize_v3020", 6 * US, 515 * US)
+    call = made.api_call("cudaLaunchKernel_v7000", 520 * US, 525 * US, tid=1001)
+    made.kernel("end", 530 * US, 540 * US, correlation=call)
+    row = what_if([made.write(tmp_path / "rank.sqlite")], WhatIfOptions(scale=scalings("k=0.5"))).what_if.row(0, named=True)
+    assert row["measured_ns"] - row["replayed_ns"] == 250 * US

@@ -20,7 +20,7 @@ from nsys2prv.efficiency.graph.replay import EdgeKind
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, OnPage, Table
 from nsys2prv.efficiency.run_events import STREAM
-from nsys2prv.vocabulary.wording import ranges, time
+from nsys2prv.vocabulary.wording import percent, ranges, time
 
 BY_REPLAY = "by replay"
 REPLAY_BOUND = "at most, by replay"
@@ -250,7 +250,8 @@ def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_sho
         spent = max(evidence.tables["absent_time"].select(0, *rule.parts).sum_horizontal().to_list(), default=0)
         is_seen, shortest = spent >= LEAST_SHARE.value * evidence.length, getattr(rule, "shortest", None)
         too_little = f"less than {time(shortest.value)}" if shortest and spent < shortest.value else "too little for a finding"
-        reason = f"it takes {time(spent)}, {too_little}" if is_seen else rule.not_costly(evidence) or rule.unseen
+        part = percent(spent / evidence.length) if evidence.length else ""
+        reason = f"it takes {time(spent)} ({part}), {too_little}" if is_seen else rule.not_costly(evidence) or rule.unseen
     return {"kind": rule.kind, "title": rule.title, "result": result, "reason": reason}
 
 

@@ -258,6 +258,8 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         also = [Number(title, total, "ns") for title, total, _ in kinds]
         finding = self.finding(losses, also, **self.values(losses, evidence))
         text = f"{finding.text}: {', '.join(listed)}" + ("; what it waits for was not recorded" if is_unnamed else "")
+        call = longest_call(evidence.run, self.host_times(finding, evidence))
+        text += f"; most of it is in {call}" if call.spent >= _DOMINANT * losses.cost else ""
         return replace(finding, text=text)
 
 
@@ -424,7 +426,10 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
         )
         losses = Losses.of(run, blocked, ("pending",))
         spent = losses.with_sums(losses.devices, pl.col("cost").sum().alias("spent"))
-        return spent.at_most(evidence.active - evidence.column("active_ns"))
+        # What was idle before the first blocked call does not follow from it.
+        first = pl.col("end") > pl.lit(blocked["begin"].min())
+        idle = evidence.gaps.of(spent.indices).filter(first)
+        return spent.at_most(evidence.active - evidence.column("active_ns")).within(idle)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         pending = losses.total("pending") / losses.total("count")

@@ -243,6 +243,11 @@ def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
     caused = with_last(appearing, "moment", created, "creation", "task", allow_exact_matches=False).drop_nulls("creation")
     edges.add(EdgeKind.WAKE_UP, caused["creation"], caused["moment"], 0)
+    # Where its creation was not recorded, it appears after what its process did last.
+    others = np.flatnonzero(points.is_host & (points.before != NONE))
+    known = pl.DataFrame({"task": task[row[others]], "last": others.astype(np.int64)})
+    late = with_last(appearing.join(caused, on="moment", how="anti"), "moment", known, "last", "task").drop_nulls("last")
+    edges.add(EdgeKind.WAKE_UP, late["last"], late["moment"], 0)
 
 
 def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:

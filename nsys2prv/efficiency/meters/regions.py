@@ -109,6 +109,7 @@ NVTX_TREE = Table(
     ),
     when="NVTX push/pop ranges",
     page=OnPage("regions"),
+    console=OnConsole(("range", "level", "count", "total_ns", "own_ns", "share"), spare=("level",), of_hosts=True),
 )
 
 
