@@ -308,7 +308,7 @@ class MeasuredRun:
     def _has_host_calls(self) -> bool:
         """Whether threads call CUDA or MPI for so long that these are the threads that work."""
         calls = self.calls.filter(pl.col("number").is_in(run_events.HOST_CALLS))
-        return bool((calls["end"] - calls["start"]).sum() >= _LEAST_IN_CALLS * self.events.length) and calls.height > 0
+        return bool((calls["end"] - calls["start"]).sum() > _LEAST_IN_CALLS * self.events.length)
 
     @cached_property
     def lives(self) -> pl.DataFrame:

@@ -44,7 +44,7 @@ _OF_CAUSE = {
     "host": "in no call",
 }
 _PART_OF_KIND = [CRITICAL_PATH_PARTS.index(_OF_KIND.get(kind, kind)) for kind in KINDS]
-_PART_OF_CAUSE = [CRITICAL_PATH_PARTS.index(f"host: {_OF_CAUSE[cause]}") for cause in HOST_CAUSES]
+_PART_OF_CAUSE = [CRITICAL_PATH_PARTS.index(f"host: {_OF_CAUSE.get(cause, cause)}") for cause in HOST_CAUSES]
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ _CRITICAL_PATH_PARTS = (
     "kernel, graph, copy, collective whose members are not known, transfer of a collective, launch latency, "
     "synchronization latency, stream order, event wait, wait for a late rank, message, wake-up of a thread, full launch queue, "
     "before the path, after the path, host: launching, host: synchronizing, host: copying, host: allocating, "
-    "host: other CUDA calls, host: MPI, host: OS, host: in no call"
+    "host: other CUDA calls, host: MPI, host: OS, host: in no call, host: creating the context"
 )
 CRITICAL_PATH_PARTS = tuple(_CRITICAL_PATH_PARTS.split(", "))
 """What the critical path can be in; their values are 1, 2, ..."""

@@ -433,8 +433,8 @@ class LateInTurn(FindingRule, kind="late-in-turn", needs=(rule.SEVERAL_DEVICES, 
         return Losses.of_events(evidence.run, waits).at_most(late)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        ranks = _late(_waits(evidence.run.measured(Nccl).waits.filter("complete")))
-        last = ranks.group_by("device").agg(pl.col("last").sum()).sort("last", "device", descending=[True, False])
+        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
+        last = _late(waits).group_by("device").agg(pl.col("last").sum()).sort("last", "device", descending=[True, False])
         named = [f"{evidence.name(device)} in {count:,}" for device, count in last.head(_MOST_NAMED).iter_rows()]
         return {"collectives": int(last["last"].sum()), "last": ", ".join(named)}
 

@@ -31,9 +31,8 @@ _MOST_DEVICES = 50
 
 def _is_slower_throughout(evidence: Evidence, devices: pl.DataFrame) -> pl.Series:
     """Which devices take hardly less than the others in any part of the run, where they take longer in others."""
-    executions = evidence.rows.located(evidence.run.operations.filter(pl.col("number") == event_types.KERNEL)).select(
-        *_KERNEL, "device", edge=pl.col("row"), length=pl.col("end") - pl.col("start")
-    )  # fmt: skip
+    kernels = evidence.rows.located(evidence.run.operations.filter(pl.col("number") == event_types.KERNEL))
+    executions = kernels.select(*_KERNEL, "device", edge="row", length=pl.col("end") - pl.col("start"))
     longer = (pl.col("mean") - pl.col("usual")) * pl.col("edge").list.len()
     sums = means_in_parts(executions, _KERNEL, "device").group_by("device").agg(
         more=longer.clip(lower_bound=0).sum(), less=-longer.clip(upper_bound=0).sum()
@@ -65,7 +64,7 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
         .join(of_all_kernels, on="device", how="left")
         .sort("device")
     )
-    return by_device.with_columns(excess=excess, agreeing=_agreeing(by_device)).with_columns(
+    differing = by_device.with_columns(excess=excess, agreeing=_agreeing(by_device)).with_columns(
         is_slow=(pl.col("alike_kernels") >= SlowDevice.fewest_kernels.value)
         & (pl.col("alike") >= SlowDevice.like_factor.value * total)
         & (pl.col("agreeing") >= SlowDevice.others_agree.value)
@@ -74,9 +73,9 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
         pl.col("slower") >= _Differing.agreement.value * total,
         total >= _Differing.comparable.value * pl.col("of_all_kernels"),
         excess >= _Differing.least.value * evidence.active_time,
-    ).sort("excess", "device", descending=[True, False]).pipe(
-        lambda devices: devices.with_columns(is_slow=pl.col("is_slow") & _is_slower_throughout(evidence, devices))
-    )  # fmt: skip
+    ).sort("excess", "device", descending=[True, False])  # fmt: skip
+    is_slow = differing["is_slow"]
+    return differing.with_columns(is_slow & _is_slower_throughout(evidence, differing)) if is_slow.any() else differing
 
 
 def _comparable_kernels(evidence: Evidence) -> pl.DataFrame:

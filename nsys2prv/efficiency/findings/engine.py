@@ -250,8 +250,8 @@ def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_sho
         spent = max(evidence.tables["absent_time"].select(0, *rule.parts).sum_horizontal().to_list(), default=0)
         is_seen, shortest = spent >= LEAST_SHARE.value * evidence.length, getattr(rule, "shortest", None)
         too_little = f"less than {time(shortest.value)}" if shortest and spent < shortest.value else "too little for a finding"
-        part = percent(spent / evidence.length) if evidence.length else ""
-        reason = f"it takes {time(spent)} ({part}), {too_little}" if is_seen else rule.not_costly(evidence) or rule.unseen
+        taken = f"it takes {time(spent)} ({percent(spent / max(evidence.length, 1))}), {too_little}"
+        reason = taken if is_seen else rule.not_costly(evidence) or rule.unseen
     return {"kind": rule.kind, "title": rule.title, "result": result, "reason": reason}
 
 

@@ -30,8 +30,6 @@ from nsys2prv.vocabulary.wording import percent, time
 _MOST_ACTIVITIES = 3
 _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
-_ALIKE = 0.9
-"""Lengths of gaps that are alike, against the longest one."""
 _LONG = 0.1
 """Length of a gap against the longest one, from which on it is long; and most of all gaps that can be few."""
 _MOST_LONG = 5
@@ -87,14 +85,12 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
-        alike = int((losses.devices["longest"] >= _ALIKE * worst["longest"]).sum())
         finding = self.finding(
             losses,
             [Number(what, spent, "ns") for what, spent in activities.items()],
             begin=f"{begin / 1e9:.3f}",
             end=f"{end / 1e9:.3f}",
             name=evidence.name(worst["device"]),
-            alike=f" (on {alike} GPUs there is one of that length)" if alike > 1 else "",
             few=self._few(losses, evidence),
             doing=doing,
         )
@@ -105,8 +101,8 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
         call = longest_call(evidence.run, self.host_times(finding, evidence).filter(pl.col("row") >= 0))
         text = f"{finding.text}; most of it is in {call}" if call.spent >= _DOMINANT * losses.cost else finding.text
-        main = next(((what, spent) for what, spent in activities.items()), ("", 0))
-        title = self.title.replace(":", f" ({main[0]}):", 1) if main[1] >= _MOSTLY * losses.cost else None
+        what, spent = next(iter(activities.items()), ("", 0))
+        title = self.title.replace(":", f" ({what}):", 1) if spent >= _MOSTLY * losses.cost else None
         return replace(finding, text=text, title=title, follows="full-launch-queue" if is_late else None)
 
     def _few(self, losses: Losses, evidence: Evidence) -> str:

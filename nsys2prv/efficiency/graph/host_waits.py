@@ -112,7 +112,7 @@ def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) ->
     # What the thread launched last, else what ended last in its task, is only what is likely.
     of_thread = last_of(launching, launched, of_row, begin)
     of_task = last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until)
-    # A stream may wait for an event of another one, with nothing of its own behind it.
+    # A stream may wait for an event of another one, with nothing behind it there.
     by_event = (of_stream == NONE) & np.isin(rows.task[of_row], parts.run.tasks_with_event_waits)
     of_stream = np.where(by_event, of_task, of_stream)
     likely = np.where(recorded != NONE, recorded, np.where(of_thread != NONE, of_thread, of_task))

@@ -292,7 +292,12 @@ def _class(begin: int, end: int | None) -> str:
 def critical_path(frames: Frames) -> list[tuple[str, list[BarRow]]]:
     """The critical path by kind, by rank and by kernel family: titles, and rows with most time first."""
     figures = []
-    for by, title in (("kind", "by kind"), ("task", "by rank"), ("family", "by kernel family"), ("host cause", "by host activity")):
+    for by, title in (
+        ("kind", "by kind"),
+        ("task", "by rank"),
+        ("family", "by kernel family"),
+        ("host cause", "by host activity"),
+    ):
         totals = frames["critical_path_totals"].filter(pl.col("by") == by).sort("total_ns", descending=True).head(_MOST_BELOW)
         widest = max(totals["share"].drop_nulls(), default=1.0) or 1.0
         shown = totals.select("name", "total_ns", "share").iter_rows()
