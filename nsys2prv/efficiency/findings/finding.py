@@ -80,6 +80,8 @@ class Losses:
     def of(cls, run: MeasuredRun, occurrences: pl.DataFrame, sums: Sequence[str] = (), *, worst: Worst = "part") -> Losses:
         """What occurrences cost on each device, and no more than the time that they take together: columns as of `with_top`,
         or of `summed`."""
+        if occurrences.is_empty():
+            return cls()
         placed = occurrences if "top_cost" in occurrences.columns else with_top(occurrences, run.events.length)
         by_part = summed([placed], ("device", "part"), sums)
         return cls.of_parts(run, by_part, sums, worst).within(occurrences)
@@ -87,6 +89,8 @@ class Losses:
     @classmethod
     def of_parts(cls, run: MeasuredRun, by_part: pl.DataFrame, sums: Sequence[str] = (), worst: Worst = "part") -> Losses:
         """What was lost on each device, from rows of `summed` by `device` and `part`, with its `sums`."""
+        if by_part.is_empty():
+            return cls()
         place, earliest = ("", "part") if worst == "part" else ("top_", "top_begin")
         devices = (
             by_part.sort("device", f"{place}cost", earliest, descending=[False, True, False])
@@ -119,7 +123,7 @@ class Losses:
         costly = events.filter(pl.col("cost") > 0).select("device", "row", "cost", "end", begin="start")
         rows = pl.col("row").unique().sort().alias("rows")
         losses = cls.of(run, costly)
-        losses = replace(losses, devices=losses.devices.drop("rows")).with_sums(costly, rows)
+        losses = replace(losses, devices=losses.devices.drop("rows", strict=False)).with_sums(costly, rows)
         return losses.with_sums(events, pl.len().alias("events"), pl.col(sums).sum())
 
     def where(self, condition: pl.Expr) -> Losses:
