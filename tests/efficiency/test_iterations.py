@@ -224,6 +224,16 @@ def numbers(result: RunIterations, device: int) -> list[int]:
     return result.iterations.filter(pl.col("device") == device)["number"].to_list()
 
 
+def test_waits_in_collectives_do_not_make_several_iterations_one(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).gpu(0)
+    for number in range(40):
+        begin = 1_000_000 * number
+        in_a_row(report, begin, [("forward", 100_000), ("backward", 100_000)])
+        # Another rank is late in every fifth.
+        report.kernel("ncclDevKernel_AllReduce(x)", begin + 200_000, begin + (900_000 if number % 5 == 3 else 250_000))
+    assert len(begins(found([report], tmp_path))) >= 39
+
+
 def test_a_rank_that_is_half_a_period_late_from_its_begin_on_is_counted(tmp_path: Path) -> None:
     result = found([trained(0, EVERY_MS), trained(1, [start + 600_000 for start in EVERY_MS])], tmp_path)
     assert numbers(result, 0) == numbers(result, 1) == list(range(12))
