@@ -82,7 +82,11 @@ class Verdict(NamedTuple):
 
 
 def level(value: float | None) -> str | None:
-    """The level of an efficiency: from 0.8 on GOOD, from 0.5 on FAIR, below POOR; None of one that is not known."""
+    """The level of an efficiency.
+
+    >>> level(0.8), level(0.799), level(0.5), level(0.499), level(None)
+    ('good', 'fair', 'fair', 'poor', None)
+    """
     return None if value is None else GOOD if value >= 0.8 else FAIR if value >= 0.5 else POOR
 
 

@@ -32,9 +32,9 @@ _MOST_DEVICES = 50
 def _is_slower_throughout(evidence: Evidence, devices: pl.DataFrame) -> pl.Series:
     """Which devices take hardly less than the others in any part of the run, where they take longer in others."""
     kernels = evidence.rows.located(evidence.run.operations.filter(pl.col("number") == event_types.KERNEL))
-    executions = kernels.select(*_KERNEL, "device", edge="row", length=pl.col("end") - pl.col("start"))
-    longer = (pl.col("mean") - pl.col("usual")) * pl.col("edge").list.len()
-    sums = means_in_parts(executions, _KERNEL, "device").group_by("device").agg(
+    lengths = kernels.select(*_KERNEL, "device", length=pl.col("end") - pl.col("start"))
+    longer = (pl.col("mean") - pl.col("usual")) * pl.col("runs")
+    sums = means_in_parts(lengths, _KERNEL, "device", runs=pl.len()).group_by("device").agg(
         more=longer.clip(lower_bound=0).sum(), less=-longer.clip(upper_bound=0).sum()
     )  # fmt: skip
     both = devices.select(pl.col("device").cast(pl.Int64)).join(sums, on="device", how="left", maintain_order="left")

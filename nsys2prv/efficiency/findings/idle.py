@@ -81,7 +81,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         return idle.where(is_more) if idle and waits else idle
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        worst = losses.longest
+        worst, gaps = losses.longest, self._gaps(losses, evidence).with_columns(length=pl.col("end") - pl.col("begin"))
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
@@ -91,7 +91,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
             begin=f"{begin / 1e9:.3f}",
             end=f"{end / 1e9:.3f}",
             name=evidence.name(worst["device"]),
-            few=self._few(losses, evidence),
+            few=self._few(losses, gaps, evidence),
             doing=doing,
         )
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
@@ -99,15 +99,14 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         blocked = dict(queue.losses.devices.select("device", "cost").iter_rows()) if queue else {}
         lost = losses.devices.select("device", "cost").iter_rows()
         is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
-        call = longest_call(evidence.run, self.host_times(finding, evidence).filter(pl.col("row") >= 0))
+        call = longest_call(evidence.run, gaps.filter(pl.col("row") >= 0))
         text = f"{finding.text}; most of it is in {call}" if call.spent >= _DOMINANT * losses.cost else finding.text
         what, spent = next(iter(activities.items()), ("", 0))
         title = self.title.replace(":", f" ({what}):", 1) if spent >= _MOSTLY * losses.cost else None
         return replace(finding, text=text, title=title, follows="full-launch-queue" if is_late else None)
 
-    def _few(self, losses: Losses, evidence: Evidence) -> str:
+    def _few(self, losses: Losses, gaps: pl.DataFrame, evidence: Evidence) -> str:
         """Gaps that are long against the others, where few of many have most of the time: how many, and the first ones."""
-        gaps = self._gaps(losses, evidence).with_columns(length=pl.col("end") - pl.col("begin"))
         long = gaps.filter(pl.col("length") >= _LONG * losses.longest["longest"]).sort("begin")
         spent = int(long["length"].sum())
         if long.height > min(_LONG * gaps.height, _MOST_LONG * len(losses)) or spent < _DOMINANT * losses.cost:
@@ -423,8 +422,7 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
         losses = Losses.of(run, blocked, ("pending",))
         spent = losses.with_sums(losses.devices, pl.col("cost").sum().alias("spent"))
         # What was idle before the first blocked call does not follow from it.
-        first = pl.col("end") > pl.lit(blocked["begin"].min())
-        idle = evidence.gaps.of(spent.indices).filter(first)
+        idle = evidence.gaps.of(spent.indices).filter(pl.col("end") > pl.lit(blocked["begin"].min()))
         return spent.at_most(evidence.active - evidence.column("active_ns")).within(idle)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:

@@ -290,7 +290,7 @@ ALL_WORK = Need("the work of all launches", _all_work)
 COPY_SIZES = Need("copies with sizes", _sizes)
 MEMORY_KINDS = Need("copies with kinds of memory and sizes", partial(_sizes, of_kinds=True))
 UNIFIED_MEMORY = Need("copies of unified memory", _unified)
-SAME_TIMES = Need("ranks of collectives that were recorded for the same time", lambda evidence: _same_times(evidence))
+SAME_TIMES = Need("ranks of collectives that were recorded for the same time", _same_times)
 SEVERAL_DEVICES = Need("kernels on two devices or more", _several_devices)
 ALL_RANKS = Need("all ranks of NCCL collectives", _matched_collectives)
 CLOCKS = Need(

@@ -144,10 +144,8 @@ class UncertainRun:
         loads, graph = times_of_loading(self.built.context), self.built.graph
         waits, woken, spans = graph.edges(self._waits.number), graph.of_kind(EdgeKind.WAKE_UP), Spans(loads)
         waiting = spans.inside(waits.row, waits.begin, waits.end).sum()
-        return bool(
-            spans.inside(woken.row, woken.end - 1, woken.end).any()
-            or waiting > _LEAST_WAITING * (loads["end"] - loads["begin"]).sum()
-        )
+        is_woken = spans.inside(woken.row, woken.end - 1, woken.end).any()
+        return bool(is_woken or waiting > _LEAST_WAITING * (loads["end"] - loads["begin"]).sum())
 
     def bounds(self, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()) -> ReplayBounds:
         """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own

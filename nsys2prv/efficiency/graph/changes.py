@@ -157,21 +157,21 @@ def as_others(built: BuiltGraph, group: Integers, slow: Sequence[int], kernels: 
     if kernels is not None:
         names = kernels.select(pl.col("number", "value").cast(pl.Int64))
         executions = executions.join(_labels(built).join(names, on=["number", "value"], how="semi"), on="label", how="semi")
-    means = means_in_parts(executions, ["label"], "group").filter(pl.col("group").is_in(slow), pl.col("mean") > 0)
-    means, factor = means.explode("edge"), np.ones(len(built.graph.source))
+    means = means_in_parts(executions, ["label"], "group", edge=pl.col("edge")).filter(pl.col("group").is_in(slow))
+    means, factor = means.filter(pl.col("mean") > 0).explode("edge"), np.ones(len(built.graph.source))
     factor[means["edge"].to_numpy()] = (means["usual"] / means["mean"]).to_numpy()
     return lambda edges, weight: _scaled(weight, edges.kind == EdgeKind.DEVICE_WORK, factor[edges.number])
 
 
-def means_in_parts(executions: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFrame:
-    """Means of the `length` of executions with a key in several groups (columns of `with_usual`), with all `edge` of each. A
-    device can be slow for a part of the run: what all groups execute equally often is compared in several parts, in the order
-    of the executions."""
+def means_in_parts(executions: pl.DataFrame, key: Sequence[str], group: str, **also: pl.Expr) -> pl.DataFrame:
+    """Means of the `length` of executions with a key in several groups (columns of `with_usual`), and what is `also` asked for
+    of each. A device can be slow for a part of the run: what all groups execute equally often is compared in several parts, in
+    the order of the executions."""
     count, place = pl.len().over(*key, group), pl.int_range(pl.len()).over(*key, group)
     placed = executions.with_columns(count=count, place=place)
     is_like = (pl.col("count").min() == pl.col("count").max()).over(key)
     part = pl.when(is_like).then(pl.col("place") * _PARTS // pl.col("count")).otherwise(0)
-    means = placed.group_by(*key, group, part=part).agg("edge", mean=pl.col("length").mean())
+    means = placed.group_by(*key, group, part=part).agg(mean=pl.col("length").mean(), **also)
     return with_usual(means, [*key, "part"], group)
 
 
@@ -191,9 +191,9 @@ def with_usual(means: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFr
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
     """Columns `label`, `kernel` (its name) and `family` (null of copies) of what runs on devices."""
-    labels = built.labels.frame.rename({"name": "kernel"}).with_row_index("label")
+    labels = _labels(built).rename({"name": "kernel"})
     frame = labels.filter(pl.col("number").is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
-    return frame.select(pl.col("label").cast(pl.Int64), "kernel", family=family_names(frame, built.context.events))
+    return frame.select("label", "kernel", family=family_names(frame, built.context.events))
 
 
 def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
