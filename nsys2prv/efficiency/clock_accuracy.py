@@ -190,8 +190,8 @@ class TaskClocks:
     """Clocks of all tasks.
 
     Times of one report are exact against each other. Those of two reports with one clock can be wrong by what ties each report
-    to the clock, and those of two clocks also by the errors of both (`timeline.time_axis.clock_margin`). Between groups of
-    clocks nothing is known.
+    to the clock, and those of two clocks also by the errors of both. Between groups of clocks nothing is
+    known.
 
     Times are `offset` ns before those that the errors of tasks are for."""
 
@@ -233,7 +233,7 @@ class TaskClocks:
 
 
 def margin_of_group(key: Sequence[str]) -> pl.Expr:
-    """Largest margin between two members of each group of events, as of `clock_margin`, ns; infinite: not known.
+    """Largest margin between two members of each group of events, as of `TaskClocks`, ns; infinite: not known.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from nsys2prv.efficiency.measured_run import KINDS_OF_NUMBER, MeasuredRun
 from nsys2prv.efficiency.meters.kernel_stats import family_names, with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, Filled, Frames, Table
 from nsys2prv.efficiency.run_events import ON_DEVICES
-from nsys2prv.efficiency.window import WARM_UP
+from nsys2prv.efficiency.window import OTHER_WORK, WARM_UP
 
 FINDING, SLOWEST, USUAL = "finding", "slowest iteration", "usual iteration"
 """What a close-up is of."""
@@ -112,11 +112,11 @@ def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[tuple[list[st
 
 
 def _of_iterations(run: MeasuredRun, tables: Frames) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """The same of the slowest iteration, and one of median length; where there is no other, only the latter.
+    """The same of the slowest iteration of usual work, and one of median length; where there is no other, only the latter.
 
     They are shown on the device where the iteration takes longest, that of the first finding, and the quickest one."""
-    warm_up = tables["iterations"].filter(pl.col("kind") == WARM_UP)["iteration"]
-    of_devices = tables["task_iterations"].filter(~pl.col("iteration").is_in(warm_up.to_list()))
+    unusual = tables["iterations"].filter(pl.col("kind").is_in([WARM_UP, OTHER_WORK]))["iteration"]
+    of_devices = tables["task_iterations"].filter(~pl.col("iteration").is_in(unusual.to_list()))
     of_finding = tables["findings"].sort("place")["device"].head(1).to_list()
     ordered = of_devices.sort("length_ns", "iteration", "device", descending=[True, False, False])
     longest = ordered.unique("iteration", keep="first", maintain_order=True)

@@ -24,7 +24,7 @@ from nsys2prv.efficiency.metrics import tree_rows
 from nsys2prv.efficiency.result_tables import Filled, frames_by_name
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.verdict import BAR_COLUMNS, WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
-from nsys2prv.efficiency.window import WARM_UP
+from nsys2prv.efficiency.window import OTHER_WORK, WARM_UP
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.vocabulary import __version__
@@ -232,8 +232,16 @@ def _compared_by(results: Results) -> ComparedBy:
 
 
 def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:
-    """Iterations without warm-up."""
-    return result.tables["iterations"].filter(pl.col("kind").fill_null("") != WARM_UP)
+    """Iterations without warm-up, and without those of other work."""
+    return result.tables["iterations"].filter(~pl.col("kind").fill_null("").is_in([WARM_UP, OTHER_WORK]))
+
+
+def _mean_length(iterations: pl.DataFrame) -> float | None:
+    """Mean time from one iteration to the next, ns: of usual ones, as of `_usual_iterations`; None: there are none."""
+    iterations = iterations.with_columns(pl.col("kind").fill_null("")).filter(pl.col("kind") != WARM_UP)
+    is_other = pl.col("kind") == OTHER_WORK
+    usual = pl.col("end_ns").max() - pl.col("begin_ns").min() - pl.col("longest_ns").filter(is_other).sum()
+    return iterations.select(usual / (~is_other).sum()).item() if iterations.height else None
 
 
 def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: ComparedBy) -> pl.DataFrame:
@@ -245,8 +253,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     column_of_size, column_of_useful, root = _COLUMNS[by.per]
     counts = pl.Series([result.tables["iterations"].height for result in results.values()])
     usual = [_usual_iterations(result) for result in results.values()]
-    length = (pl.col("end_ns").max() - pl.col("begin_ns").min()) / pl.len()
-    lengths = pl.Series([of_run.select(length).item() for of_run in usual], dtype=pl.Float64)
+    lengths = pl.Series([_mean_length(result.tables["iterations"]) for result in results.values()], dtype=pl.Float64)
     spent = {"useful": column_of_useful, "communication": "communication_ns", "active": "active_ns"}
     is_measured = all(of_run.select(spent.values()).drop_nulls().height for of_run in usual)
     executions = [int(result.tables["kernels"]["count"].sum()) for result in results.values()]

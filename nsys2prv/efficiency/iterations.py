@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import Mask, Numbers
+from nsys2prv.efficiency.intervals import Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import KERNEL, NCCL, MeasuredRun
 from nsys2prv.efficiency.meters.regions import named_ranges, range_texts
 from nsys2prv.efficiency.run_events import RANGES, STREAM
@@ -78,6 +78,10 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
         return RunIterations(none, work, reason=str(reason))
     task, device = pl.col("group") // len(rows.devices), pl.col("group") % len(rows.devices)
     numbered = iterations.with_columns(pl.col("number") - pl.col("number").min(), task=task, device=device)
+    ordered = operations.filter(pl.col("group") >= 0).sort("group", "start").select("group", "start").cast(pl.Int64)
+    starts, edges = Moments.of(*ordered.to_numpy().T), iterations.select("group", "begin", "end").cast(pl.Int64).to_numpy().T
+    counts = starts.find(edges[0], edges[2] - 1) - starts.find(edges[0], edges[1] - 1)
+    numbered = numbered.with_columns(operations=pl.Series(counts))
     return RunIterations(numbered.select(*ITERATION_SCHEMA).cast(pl.Int64).sort("number", "task", "device"), work, how)
 
 

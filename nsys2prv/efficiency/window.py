@@ -17,12 +17,14 @@ from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.call_names import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.vocabulary.wording import time
 
-WARM_UP, SLOW = "warm-up", "slow"
+WARM_UP, SLOW, OTHER_WORK = "warm-up", "slow", "other work"
 """Kinds of iterations."""
 _UNUSUAL = 1.2
 """Length of an iteration, relative to the median, from which it can be unusual."""
 _DEVIATIONS = 5 * 1.4826
 """Median deviations from the median, from which it is: five standard deviations of normal lengths."""
+_MORE_WORK = 1.5
+"""Operations of an iteration, relative to the median, from which a longer one does other work than the others."""
 _MOST_WARM_UP = 0.25
 """Share of the iterations that can be warm-up."""
 _WORTH_A_WARNING = 0.01
@@ -30,10 +32,10 @@ _WORTH_A_WARNING = 0.01
 
 Span = tuple[int, int]
 """Begin and end, ns from the start of the trace."""
-ITERATION_SCHEMA = dict.fromkeys(("number", "task", "device", "begin", "end"), pl.Int64)
+ITERATION_SCHEMA = dict.fromkeys(("number", "task", "device", "begin", "end", "operations"), pl.Int64)
 """Columns of iterations: `number` from 0, the same on all devices; places of the task and the device in `RunEvents.rows`;
-`begin` and `end` in ns from the start of the trace. An iteration begins with the first work on its device, and ends where the
-next one begins."""
+`begin` and `end` in ns from the start of the trace; the number of operations that start in it. An iteration begins with the
+first work on its device, and ends where the next one begins."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,9 @@ class RunIterations:
             shortest=length.min(),
             median=length.median(),
             longest=length.max(),
+            operations=pl.col("operations").sum(),
         ).sort("number")  # fmt: skip
-        kind = iteration_kinds(by_number["median"].to_numpy(), by_number["longest"].to_numpy())
+        kind = iteration_kinds(*(by_number[name].to_numpy() for name in ("median", "longest", "operations")))
         return by_number.with_columns(kind=kind, is_warm_up=kind.eq_missing(WARM_UP))
 
     @property
@@ -140,22 +143,22 @@ class MeasuredWindow:
         ]
 
 
-def iteration_kinds(usual: Numbers | Floats, longest: Numbers | Floats) -> pl.Series:
-    """Kinds of iterations by their lengths: WARM_UP, SLOW, or null.
+def iteration_kinds(usual: Numbers | Floats, longest: Numbers | Floats, operations: Numbers) -> pl.Series:
+    """Kinds of iterations by their lengths: WARM_UP, SLOW, OTHER_WORK, or null.
 
     The first ones are warm-up as long as their lengths are unusual, but no more than a quarter. Others are slow where they take
-    longer than usual anywhere.
+    longer than usual anywhere, or do other work, where they have far more operations.
 
     Parameters
     ----------
-    usual, longest
-        The length of each, and that where it takes longest, ns.
+    usual, longest, operations
+        The length of each, and that where it takes longest, ns; its number of operations.
 
-    >>> lengths = np.array([90, 30, 10, 11, 10, 10, 10, 50, 10, 10])
-    >>> iteration_kinds(lengths, lengths).to_list()[:8]
-    ['warm-up', 'warm-up', None, None, None, None, None, 'slow']
+    >>> lengths, operations = np.array([90, 30, 10, 11, 10, 10, 10, 50, 10, 60]), np.array([8, 8, 8, 8, 8, 8, 8, 8, 8, 40])
+    >>> iteration_kinds(lengths, lengths, operations).to_list()
+    ['warm-up', 'warm-up', None, None, None, None, None, 'slow', None, 'other work']
     >>> falling = np.array([90, 80, 30, 29, 27, 26, 25, 24, 23, 22, 15, 14, 13, 12])
-    >>> "warm-up" in iteration_kinds(falling, falling)
+    >>> "warm-up" in iteration_kinds(falling, falling, falling)
     False
     """
     if not len(usual):
@@ -167,8 +170,9 @@ def iteration_kinds(usual: Numbers | Floats, longest: Numbers | Floats) -> pl.Se
     is_level = np.median(usual[first:half]) <= _UNUSUAL * np.median(usual[half:]) if half > first else True
     first = first if first <= _MOST_WARM_UP * len(usual) and is_level else 0
     most = _unusual_lengths(usual[first:])[1]
-    kinds = [WARM_UP if place < first else SLOW if length > most else None for place, length in enumerate(longest.tolist())]
-    return pl.Series(kinds, dtype=pl.String)
+    is_slow, has_more = longest > most, operations > _MORE_WORK * np.median(operations)
+    kinds = np.where(np.arange(len(usual)) < first, WARM_UP, np.where(is_slow, np.where(has_more, OTHER_WORK, SLOW), ""))
+    return pl.Series([kind or None for kind in kinds.tolist()], dtype=pl.String)
 
 
 def _unusual_lengths(lengths: Numbers | Floats) -> tuple[float, float]:

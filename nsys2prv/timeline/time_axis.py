@@ -108,16 +108,6 @@ class ClockError:
         return np.interp(times, self.times, self.half_widths)
 
 
-def clock_margin(first: ClockError, second: ClockError, times: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How far the order or distance of two moments of two reports can be wrong, at times of the axis, ns.
-
-    A difference that is not larger says nothing."""
-    inside = np.full(len(times), first.of_report + second.of_report)
-    if first.clock == second.clock:
-        return inside
-    return inside + first.at(times) + second.at(times) if first.group == second.group else np.full(len(times), np.inf)
-
-
 @dataclass(frozen=True)
 class TimeSelection:
     """Windows of the time axis that are kept, sorted, without overlap, in ns of the common axis.

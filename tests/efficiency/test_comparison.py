@@ -79,18 +79,18 @@ def test_scalability_is_told_against_the_first_run(results: list[EfficiencyResul
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., EfficiencyResult]:
     """Gives the numbers of iterations of 1 ms with three kernels of 200 us each, the first ones with 9 ms more without work,
-    after a start-up of 3 ms, with so many kernels of 1 us. Each run is measured once."""
+    after a start-up of 3 ms, with so many kernels of 1 us; `tested` has 30 other kernels. Each run is measured once."""
 
     @cache
-    def of(ranks: int, iterations: int, warm_up: int = 0, start_up: int = 0) -> EfficiencyResult:
+    def of(ranks: int, iterations: int, warm_up: int = 0, start_up: int = 0, tested: int | None = None) -> EfficiencyResult:
         reports = [ReportBuilder(rank=rank, ranks=ranks, pid=1000 + rank).gpu(rank) for rank in range(ranks)]
         for report in reports:
             report.api_call("cudaFree_v3020", 0, 10)
             for place in range(start_up):
                 report.kernel("fill", 100_000 + 2_000 * place, 101_000 + 2_000 * place, launch=(50_000 + place, 50_001 + place))
             for number in range(iterations):
-                begin = 3_000_000 + 1_000_000 * number + 9_000_000 * min(number, warm_up)
-                for place, name in enumerate(("forward", "backward", "step")):
+                begin = 3_000_000 + 1_000_000 * number + 9_000_000 * (min(number, warm_up) + (number > (tested or number)))
+                for place, name in enumerate(("forward", "backward", "step", *["test"] * 30 * (number == tested))):
                     at = begin + 300_000 * place
                     report.kernel(name, at, at + 200_000, launch=(at - 20_000, at - 10_000))
         return measured(tmp_path_factory.mktemp("trained"), *reports)
@@ -128,6 +128,12 @@ def test_the_same_iterations_take_the_same_time_whatever_their_number_and_warm_u
     differences = compared_runs.tables["changes"].filter(pl.col("what").is_in(["family", "kernel"]))["difference_ns"]
     assert max(differences.abs(), default=0) < 1
     assert compared_runs.head["warnings"] == []
+
+
+def test_an_iteration_of_other_work_is_not_in_the_mean(trained: Trained) -> None:
+    rows = compare([trained(1, 20), trained(1, 40, tested=30)]).tables["runs"]
+    assert rows.select("basis", "iterations").rows() == [("iteration", 20), ("iteration", 39)]
+    assert rows["iteration_ns"].to_list() == pytest.approx([1_000_000] * 2, rel=0.03)
 
 
 def test_the_same_work_in_periods_of_other_lengths_is_compared_as_a_whole(trained: Trained) -> None:

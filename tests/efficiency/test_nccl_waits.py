@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.measured import NCCL, US, picked
 from support.report_builder import ReportBuilder
+from support.told_intervals import clock_margin
 
 from nsys2prv.efficiency.clock_accuracy import (
     CLOCK_BINS,
@@ -31,7 +32,7 @@ from nsys2prv.efficiency.measure import measure, measure_events
 from nsys2prv.efficiency.meters.nccl_stats import waits_of_ranks
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents, RunRows, TaskRows
-from nsys2prv.timeline.time_axis import ClockError, clock_margin
+from nsys2prv.timeline.time_axis import ClockError
 
 UTC = 1_700_000_000_000_000_000
 

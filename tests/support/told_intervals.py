@@ -15,7 +15,7 @@ from nsys2prv.clocks import AlignMethod
 from nsys2prv.clocks.align import Axis, align
 from nsys2prv.exports import describe, open_report
 from nsys2prv.run.ranks import resolve_ranks
-from nsys2prv.timeline.time_axis import clock_margin
+from nsys2prv.timeline.time_axis import ClockError
 from support.simulated_clocks import KINDS, SimulatedReport, simulate, write_simulated
 
 _MOMENTS = 9
@@ -84,6 +84,14 @@ def compare_with_truth(reports: Sequence[SimulatedReport], axis: Axis) -> PairsO
         np.where(both, np.abs(placed[one] - placed[other]), np.nan),
         np.where(both, np.stack(margins), np.nan),
     )
+
+
+def clock_margin(first: ClockError, second: ClockError, times: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How far the order or distance of two moments of two reports can be wrong, at times of the axis, ns."""
+    inside = np.full(len(times), first.of_report + second.of_report)
+    if first.clock == second.clock:
+        return inside
+    return inside + first.at(times) + second.at(times) if first.group == second.group else np.full(len(times), np.inf)
 
 
 @dataclass(frozen=True)

@@ -248,7 +248,7 @@ def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_sho
         reason = f"it costs {time(saved.ns)}, less than is worth a look"
     elif saved is None and reason is None:
         spent = max(evidence.tables["absent_time"].select(0, *rule.parts).sum_horizontal().to_list(), default=0)
-        is_seen, shortest = spent >= LEAST_SHARE.value * evidence.length, getattr(rule, "shortest", None)
+        is_seen, shortest = spent >= LEAST_SHARE.value * evidence.length, rule.shortest
         too_little = f"less than {time(shortest.value)}" if shortest and spent < shortest.value else "too little for a finding"
         taken = f"it takes {time(spent)} ({percent(spent / max(evidence.length, 1))}), {too_little}"
         reason = taken if is_seen else rule.not_costly(evidence) or rule.unseen

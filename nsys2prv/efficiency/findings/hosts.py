@@ -33,6 +33,12 @@ _LEAST_OPEN = 0.1
 """Part of the run that a call of MPI takes at least whose missing end is reported."""
 
 
+def _longest_mpi_call(evidence: Evidence) -> str:
+    """The MPI call in which threads are longest, but for those that start and end MPI."""
+    calls = evidence.tables["mpi_calls"].filter(~pl.col("call").str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))
+    return short(calls["call"][0]) if calls.height else "MPI"
+
+
 class HostBound(GapRule, kind="host-bound", of_host=True):
     host_part = Threshold("least part of the gap outside CUDA and MPI calls", 0.5, "else the calls dominate")
     fewest = Threshold("fewest such gaps on a device", 10, "few are phases of the program, such as an initialization", "")
@@ -134,8 +140,7 @@ class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS
         return replace(finding, text=finding.text + late, follows=kind)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        calls = evidence.tables["mpi_calls"].filter(~pl.col("call").str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))
-        return {"most": short(calls["call"][0]) if calls.height else "MPI"}
+        return {"most": _longest_mpi_call(evidence)}
 
 
 # -- runs without a GPU ---------------------------------------------------------------------------
@@ -252,8 +257,7 @@ class MpiTransfers(FindingRule, kind="mpi-transfers", needs=_OF_MPI_WORK, of_pro
         if saved < self.least.value * evidence.length:
             return None
         loss = times.select("begin", "end", device="task", count=1, cost="mpi")
-        calls = evidence.tables["mpi_calls"].filter(~pl.col("call").str.contains(f"{START_UP_CALLS}|{SHUT_DOWN_CALLS}"))
-        return self.finding(_losses(evidence, loss), wall=saved, least=saved, most=short(calls["call"][0]))
+        return self.finding(_losses(evidence, loss), wall=saved, least=saved, most=_longest_mpi_call(evidence))
 
 
 class LateProcess(

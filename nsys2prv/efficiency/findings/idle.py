@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, over_parts, part_of, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_END, AT_START, GapCause, sum_of_states
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, longest_call
+from nsys2prv.efficiency.findings.rule import CallTime, Evidence, FindingRule, GapRule, Values, longest_call
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
 from nsys2prv.efficiency.graph.replay import Step
@@ -55,6 +55,11 @@ def _at_edge(gaps: pl.DataFrame) -> tuple[list[Number], str]:
     times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
     activities, doing = _activities(times, sum(times.values()))
     return [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()], doing
+
+
+def _mostly(call: CallTime, spent: int) -> str:
+    """End of a text about a time, ns, that is mostly in calls of one name; else nothing."""
+    return f"; most of it is in {call}" if call.spent >= max(_DOMINANT * spent, 1) else ""
 
 
 def _explained(evidence: Evidence, *but: str) -> pl.DataFrame:
@@ -100,7 +105,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         lost = losses.devices.select("device", "cost").iter_rows()
         is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
         call = longest_call(evidence.run, gaps.filter(pl.col("row") >= 0))
-        text = f"{finding.text}; most of it is in {call}" if call.spent >= _DOMINANT * losses.cost else finding.text
+        text = finding.text + _mostly(call, losses.cost)
         what, spent = next(iter(activities.items()), ("", 0))
         title = self.title.replace(":", f" ({what}):", 1) if spent >= _MOSTLY * losses.cost else None
         return replace(finding, text=text, title=title, follows="full-launch-queue" if is_late else None)
@@ -147,10 +152,10 @@ class _OfAllHosts(FindingRule):
         launchers = evidence.run.first_launchers
         times = pl.DataFrame({"row": evidence.run.callers[np.unique(launchers[launchers >= 0])]})
         call = longest_call(evidence.run, times.with_columns(begin=begin, end=end))
-        if call.spent < max(_DOMINANT * (end - begin) * times.height, 1):
-            return finding
-        advice = self.of_cuda.format(call=call.name) if self.of_cuda and call.number == event_types.CUDA_CALL else None
-        return replace(finding, text=f"{finding.text}; most of it is in {call}", advice=advice)
+        mostly = _mostly(call, (end - begin) * times.height)
+        is_of_cuda = mostly and self.of_cuda and call.number == event_types.CUDA_CALL
+        advice = self.of_cuda.format(call=call.name) if is_of_cuda else None
+        return replace(finding, text=finding.text + mostly, advice=advice)
 
 
 class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
@@ -254,8 +259,7 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         finding = self.finding(losses, also, **self.values(losses, evidence))
         text = f"{finding.text}: {', '.join(listed)}" + ("; what it waits for was not recorded" if is_unnamed else "")
         call = longest_call(evidence.run, self.host_times(finding, evidence))
-        text += f"; most of it is in {call}" if call.spent >= _DOMINANT * losses.cost else ""
-        return replace(finding, text=text)
+        return replace(finding, text=text + _mostly(call, losses.cost))
 
 
 class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):

@@ -385,8 +385,9 @@ class FindingRule:
         How its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
     view, advice
         The view that shows it, by its name in cfgs/views.ini; and what people do about it.
-    least, fewest, occurrences
-        Share of the active time of a device that it loses at least, and the fewest occurrences on it, which a column counts.
+    least, shortest, fewest, occurrences
+        Share of the active time of a device that it loses at least, and the shortest time; and the fewest occurrences on it,
+        which a column counts.
     recurring, or_large
         Occurrences must occur again and again; or they cost a large part of it, however rare they are (LARGE_SHARE).
     sums
@@ -421,6 +422,7 @@ class FindingRule:
     advice: str
     least: Threshold
     fewest: Threshold | None = None
+    shortest: Threshold | None = None
     occurrences: str = "count"
     recurring: bool = False
     or_large: bool = False

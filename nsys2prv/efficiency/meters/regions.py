@@ -69,7 +69,7 @@ ITERATIONS = Table(
         Column.count("tasks", "tasks that have it"),
         Column.ns("shortest_ns", "shortest over tasks"),
         Column.ns("longest_ns", "longest over tasks"),
-        Column.text("kind", "`warm-up`: left out of the steady part; `slow`: longer than usual; null for the others"),
+        Column.text("kind", "`warm-up`; longer than usual: `slow`, or with far more operations, `other work`; null for others"),
         *TREE_COLUMNS,
     ),
     page=OnPage("regions", columns=("iteration", "begin_ns", "shortest_ns", "longest_ns", EFFICIENCY_COLUMNS),
@@ -181,9 +181,9 @@ def range_iterations(run: MeasuredRun) -> Measurement:
     name = run.options.per_iteration or ""
     started = ranges_of_tasks(run, [name]).sort("begin", "end")
     numbered = started.with_columns(slot=pl.int_range(pl.len()).over("task"))
-    lengths = RunIterations(numbered.rename({"slot": "number"}), None).lengths
-    longest = lengths["longest"].to_numpy()
-    lengths = lengths.with_columns(slot="number", kind=iteration_kinds(longest, longest), region=pl.lit(name))
+    lengths = RunIterations(numbered.rename({"slot": "number"}).with_columns(operations=1), None).lengths
+    longest, ranges = lengths["longest"].to_numpy(), lengths["operations"].to_numpy()
+    lengths = lengths.with_columns(slot="number", kind=iteration_kinds(longest, longest, ranges), region=pl.lit(name))
     return Measurement(tables={ITERATIONS: _with_trees(run, lengths, numbered)})
 
 
