@@ -58,6 +58,8 @@ PAGE_MOVES = 0.05
 """Part of a kernel in which pages of unified memory move, from which on it waits for them: faults take longer."""
 _LEAST_IN_CALLS = 0.001
 """Part of a run without GPUs in calls of CUDA or MPI, from which on these say which threads work."""
+_LATE = 0.5
+"""Part of the time to its first launch without which a thread is no more than a helper that launches."""
 _LEAST_ON_CPU = 0.01
 """Time on a CPU against that of the busiest thread, of threads of which nothing but their scheduling is known."""
 
@@ -211,12 +213,18 @@ class MeasuredRun:
 
     @cached_property
     def first_launchers(self) -> Integers:
-        """The same of the first launch on each device: pages that migrate have none."""
+        """The same of the first launch on each device (pages that migrate have none); of a thread that appears late before it,
+        as helpers do, the thread of its process that was there first."""
         launched = np.flatnonzero(self.launcher_of >= 0)[::-1]
-        first = np.full(len(self.events.rows.devices), -1, dtype=np.int32)
+        first, start = np.full((2, len(self.events.rows.devices)), NONE)
         device = self.events.rows.device[self.operations["row"].to_numpy()[launched]]
-        first[device] = self.launcher_of[launched]  # the last assignment counts
-        return first
+        # The last assignment counts.
+        first[device], start[device] = self.launcher_of[launched], self.operations["start"].to_numpy()[launched]
+        task, since = self.events.rows.task[self.callers], self.seen_since
+        by_task = np.lexsort((since, task))
+        earliest = np.append(by_task[np.searchsorted(task, task, sorter=by_task)], NONE)
+        is_late = np.append(since, NONE)[first] > _LATE * start
+        return np.where(is_late, earliest[first], first).astype(np.int32)
 
     # -- what runs when -----------------------------------------------------------------------------
 

@@ -417,7 +417,9 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
         kernels = evidence.rows.located(chained.filter(is_element_wise.any().over("row", "chain")))
         kernels = kernels.filter(pl.col("device") >= 0)
         is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
-        return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH))
+        # What they wait for pages is that of unified memory.
+        waits = evidence.run.page_waits.inside(*(kernels[name].to_numpy() for name in ("device", "start", "end")))
+        return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH - pl.Series(waits)))
 
 
 # -- kernels that use a part of the GPU -------------------------------------------------------------

@@ -18,7 +18,7 @@ from nsys2prv.efficiency.findings.finding import PARTS, SHARE, Finding, Losses, 
 from nsys2prv.efficiency.findings.gap_causes import GapCause, GapCauses
 from nsys2prv.efficiency.graph.changes import without_gaps
 from nsys2prv.efficiency.graph.replay import Step
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, outermost_calls
 from nsys2prv.efficiency.host_states import LONG_CREATION
 from nsys2prv.efficiency.intervals import NONE, Mask, Spans
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -357,11 +357,12 @@ class CallTime(NamedTuple):
 
 
 def longest_call(run: MeasuredRun, times: pl.DataFrame, which: Mask | None = None) -> CallTime:
-    """The calls that threads are in longest in some times (`row`, `begin`, `end`, ns); only of `which` of all calls."""
+    """The calls that threads are in longest in some times (`row`, `begin`, `end`, ns); only of `which` of all calls, and none
+    of the OS inside of others."""
     row, start, end = (run.calls[name].to_numpy() for name in ("row", "start", "end"))
     spent = Spans(times.select("row", "begin", "end")).inside(row, start, end, which)
-    calls = run.calls.select("number", "value", spent=spent)
-    by_name = calls.filter(pl.col("spent") > 0).group_by("number", "value").agg(pl.col("spent").sum(), count=pl.len())
+    calls = outermost_calls(run.calls.with_columns(spent=spent).filter(pl.col("spent") > 0))
+    by_name = calls.group_by("number", "value").agg(pl.col("spent").sum(), count=pl.len())
     for number, value, spent, count in by_name.sort("spent", "number", "value").tail(1).iter_rows():
         return CallTime(number, run.events.named(number, pl.Series([value]))[0], count, spent)
     return CallTime(NONE, "", 0, 0)

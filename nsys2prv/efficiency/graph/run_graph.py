@@ -74,7 +74,7 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
     on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
     operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-    calls = _outermost_calls(run)
+    calls = outermost_calls(run.calls.select("row", "start", "end", "number", "value"))
     labels = GraphLabels(run.events, (operations, calls))
     row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
     label = np.concatenate([labels.of(operations), labels.of(calls)])
@@ -104,17 +104,15 @@ def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: Bl
     return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, open_ends, collectives, backward)
 
 
-def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
+def _calls_by_thread(calls: pl.DataFrame) -> pl.DataFrame:
     """CUDA and MPI calls in the order of starts: row, begin, and the end of all calls of the thread until then."""
     until = pl.max_horizontal("start", "end").cum_max().over("row")
-    return run.calls.filter(pl.col("number").is_in(HOST_CALLS)).select("row", begin="start", until=until)
+    return calls.filter(pl.col("number").is_in(HOST_CALLS)).select("row", begin="start", until=until)
 
 
-def _outermost_calls(run: MeasuredRun) -> pl.DataFrame:
-    """Intervals of host threads that are not inside of CUDA and MPI calls: what the OS does in a call that waits is how it
-    waits."""
-    calls = run.calls.select("row", "start", "end", "number", "value")
-    before = with_last(calls, "start", _calls_by_thread(run), "begin", "row")
+def outermost_calls(calls: pl.DataFrame) -> pl.DataFrame:
+    """Those of `calls` that are not inside of CUDA and MPI calls: what the OS does in a call that waits is how it waits."""
+    before = with_last(calls, "start", _calls_by_thread(calls), "begin", "row")
     # What is as long as a call is inside of it.
     is_inside = ~pl.col("number").is_in(HOST_CALLS) & (pl.col("until") >= pl.col("end")).fill_null(False)
     return before.filter(~is_inside).select(calls.columns)
@@ -124,7 +122,7 @@ def times_of_loading(run: MeasuredRun) -> pl.DataFrame:
     """Times in which threads load data, ns (`row` of the thread, `begin`, `end`): they are in no CUDA or MPI call for long, and
     then first copy to the device. The rule is that of the finding `data-loading`, without its device."""
     since = pl.col("until").shift(1).over("row")
-    calls = _calls_by_thread(run).select("row", begin=since, end="begin")
+    calls = _calls_by_thread(run.calls).select("row", begin=since, end="begin")
     pauses = calls.filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
     copies = named_values(run, event_types.MEMORY_OPERATION)
     to_device = copies.filter(pl.col("name") == event_types.COPY_KINDS[1])["value"].to_list()
@@ -243,8 +241,9 @@ def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
     appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
     caused = with_last(appearing, "moment", created, "creation", "task", allow_exact_matches=False).drop_nulls("creation")
     edges.add(EdgeKind.WAKE_UP, caused["creation"], caused["moment"], 0)
-    # Where its creation was not recorded, it appears after what its process did last.
-    others = np.flatnonzero(points.is_host & (points.before != NONE))
+    # Where its creation was not recorded, it appears after the last call of its process: a thread that sleeps causes nothing.
+    is_call = labels.is_of(*HOST_CALLS)[points.label_of[points.interval]]
+    others = np.flatnonzero(is_call & (points.before != NONE))
     known = pl.DataFrame({"task": task[row[others]], "last": others.astype(np.int64)})
     late = with_last(appearing.join(caused, on="moment", how="anti"), "moment", known, "last", "task").drop_nulls("last")
     edges.add(EdgeKind.WAKE_UP, late["last"], late["moment"], 0)

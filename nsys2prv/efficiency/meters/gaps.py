@@ -159,7 +159,7 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
     device, begin = (gaps[name].to_numpy().astype(np.int64) for name in ("device", "begin"))
     former = _operation_at(run, "end", device, begin, ("number", "value", "size", "length"))
     # Who is to launch first, and who launches nothing more at the end.
-    is_of_first = (gaps["thread"].to_numpy() == NONE) & ((begin == 0) | (gaps["next"].to_numpy() == NONE))
+    is_of_first = (begin == 0) | ((gaps["thread"].to_numpy() == NONE) & (gaps["next"].to_numpy() == NONE))
     gaps = gaps.with_columns(
         former=pl.Series(np.where(begin > 0, former, NONE), dtype=pl.Int32),
         thread=pl.Series(np.where(is_of_first, run.first_launchers[device], gaps["thread"]), dtype=pl.Int32),
