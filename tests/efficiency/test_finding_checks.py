@@ -56,8 +56,10 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     made.os_call("read", 200 * MS, 490 * MS)
     made.kernel("k(int)", 500 * MS, 503 * MS, launch=(499 * MS, 500 * MS))
     made.os_call("close", 680 * MS, 700 * MS)
+    made.os_call("ioctl", 503 * MS, 508 * MS)
     for begin in (510, 580):
         made.api_call("cuModuleUnload", begin * MS, (begin + 60) * MS)
+        made.os_call("ioctl", begin * MS, (begin + 59) * MS)
     result = measured(tmp_path, made)
     assert result.findings["kind"].to_list() == ["start-up", "creating-context", "shut-down", "little-gpu-work"]
     assert "most of it is in 2 calls of cuModuleUnload, 120.000 ms" in str(finding(result, "shut-down")["seen"])
@@ -102,6 +104,16 @@ def test_before_a_thread_appears_it_computes_nothing(tmp_path: Path, scheduled: 
     call = made.api_call("cudaLaunchKernel_v7000", 450 * MS, 451 * MS, tid=2000)
     made.kernel("k(int)", 500 * MS, 900 * MS, correlation=call)
     assert "not known 90.0 %" in str(finding(measured(tmp_path, made), "start-up")["seen"])
+
+
+def test_a_helper_that_launches_first_does_not_hide_what_its_process_did_before(tmp_path: Path) -> None:
+    made = report()
+    made.api_call("cuModuleLoad", MS, 401 * MS)
+    call = made.api_call("cudaLaunchKernel_v7000", 480 * MS, 481 * MS, tid=2000)
+    made.kernel("k(int)", 500 * MS, 900 * MS, correlation=call)
+    made.api_call("cudaFreeHost_v2000", 1100 * MS, 1300 * MS)
+    seen = {kind: str(finding(measured(tmp_path, made), kind)["seen"]) for kind in ("start-up", "shut-down")}
+    assert "other CUDA calls 80.2 %" in seen["start-up"] and "allocating 50.0 %" in seen["shut-down"]
 
 
 def test_what_the_profiler_sets_up_is_no_start_of_the_program(tmp_path: Path) -> None:

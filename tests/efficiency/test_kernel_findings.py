@@ -112,6 +112,15 @@ def test_layouts_precision_and_chains(tmp_path: Path) -> None:
     assert result.tables["findings"]["kind"][0] == "layout-changes"
 
 
+def test_element_wise_kernels_that_wait_for_pages_are_not_to_be_fused(tmp_path: Path) -> None:
+    made = report()
+    for index in range(220):
+        made.kernel(ELEMENT_WISE, index * MS, (index + 1) * MS)
+    assert costs(measured(tmp_path, made)) == {"unfused-kernels": 219 * MS}
+    made.gpu_page_fault(0, 215 * MS, 1)
+    assert "unfused-kernels" not in costs(measured(tmp_path, made))
+
+
 def test_attention_in_fp32_is_known_by_its_name(tmp_path: Path) -> None:
     made = report()
     for begin in range(0, 20 * MS, MS):

@@ -301,9 +301,11 @@ def test_a_synchronization_with_a_stream_that_only_waits_for_an_event_waits_for_
     assert row["measured_ns"] - row["replayed_ns"] == 250 * US
 
 
-def test_a_thread_whose_creation_was_not_recorded_appears_after_what_its_process_did_last(tmp_path: Path) -> None:
+def test_a_thread_whose_creation_was_not_recorded_appears_after_the_last_call_of_its_process(tmp_path: Path) -> None:
     made = ReportBuilder(pid=1000).gpu(0)
     made.thread(1001)
+    for begin in range(0, 518 * US, 2 * US):
+        made.os_call("nanosleep", begin, begin + US, tid=1002)
     made.kernel("k", 10 * US, 510 * US, launch=(0, 5 * US))
     made.api_call("cudaStreamSynchronize_v3020", 6 * US, 515 * US)
     call = made.api_call("cudaLaunchKernel_v7000", 520 * US, 525 * US, tid=1001)
