@@ -39,6 +39,8 @@ _SAME_WORK = 1.02
 """Executions of kernels in a run against those in another one up to which both do the same work."""
 _MOST_OUTSIDE = 0.01
 """Part of the useful time that may be outside of iterations without a warning."""
+_UNLIKE = 0.1
+"""Difference of these parts from which on the iterations of two runs are not compared."""
 LONGEST_LABEL = 40
 """Characters of a label that is made of a path."""
 _SUFFIX = re.compile(r"\.(?:sqlite|nsys-rep|json|html|prv|prv\.gz)$|[_.](?:pqtdir|arwdir)$")
@@ -248,8 +250,9 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     """The table `runs`, and what is compared of each run: `elapsed`, `useful`, `communication` and `active` of the window or of
     the mean of its usual iterations, and `share`, the part of the window that is compared of what was measured as a whole.
 
-    Iterations are compared where all runs have them, and neither equally many of them nor of executions of kernels. What was
-    measured of the whole window is that of all its iterations, those of the warm-up included."""
+    Iterations are compared where all runs have them, and neither equally many of them nor of executions of kernels, and about
+    the same part of the useful time is in them (`inside`): else an iteration is other work. What was measured of the whole
+    window is that of all its iterations, those of the warm-up included."""
     column_of_size, column_of_useful, root = _COLUMNS[by.per]
     counts = pl.Series([result.tables["iterations"].height for result in results.values()])
     usual = [_usual_iterations(result) for result in results.values()]
@@ -259,16 +262,20 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     executions = [int(result.tables["kernels"]["count"].sum()) for result in results.values()]
     # The same work in different periods: an iteration of the one is a part of that of the other.
     is_same_work = 0 < max(executions) <= _SAME_WORK * min(executions)
-    is_by_iteration = counts.n_unique() > 1 and is_measured and not is_same_work
     means = {name: pl.Series([of_run[column].mean() for of_run in usual], dtype=pl.Float64) for name, column in spent.items()}
     totals = {name: pl.col(column).cast(pl.Float64) for name, column in {**spent, "elapsed": "elapsed_ns"}.items()}
-    measured = pl.concat((result.tables["run"] for result in results.values()), how="vertical_relaxed").with_columns(
+    measured = pl.concat((result.tables["run"] for result in results.values()), how="vertical_relaxed")
+    of_iterations = [result.tables["iterations"][column_of_useful].mean() for result in results.values()]
+    inside = pl.Series(of_iterations, dtype=pl.Float64) * counts / measured[column_of_useful]
+    is_by_iteration = counts.n_unique() > 1 and is_measured and not is_same_work and not _are_unlike(inside)
+    measured = measured.with_columns(
         run=pl.Series(list(results)),
         label=pl.Series(labels),
         title=pl.Series([as_utf8(str(result.head["title"])) for result in results.values()]),
         iterations=pl.Series([of_run.height or None for of_run in usual], dtype=pl.Int64),
         iteration_ns=lengths,
         basis=pl.lit("iteration" if is_by_iteration else "run"),
+        inside=inside,
         per=pl.lit(by.per),
         size=pl.col(column_of_size),
         share=1 / counts if is_by_iteration else pl.lit(1.0),
@@ -296,10 +303,20 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     )
 
 
+def _are_unlike(inside: pl.Series) -> bool:
+    """Whether very different parts of the useful time of runs are in their iterations."""
+    return float(inside.max() or 0) - float(inside.min() or 0) > _UNLIKE  # type: ignore[arg-type]
+
+
 def _outside_warnings(runs: pl.DataFrame) -> list[str]:
-    """Which runs work outside of their iterations, when these are compared: what is measured of the window alone has it too."""
-    total = pl.when(pl.col("per") == GPU).then("useful_ns").otherwise("host_useful_ns")
-    outside = runs.filter(basis="iteration").select("run", share=1 - pl.col("useful") / pl.col("share") / total)
+    """Which runs work outside of their iterations, when these are compared: what is measured of the window alone has it too; or
+    that they are not compared as that differs."""
+    if runs["basis"][0] == "run" and runs["iterations"].n_unique() > 1 and _are_unlike(runs["inside"]):
+        parts = listed([f"{percent(part or 0)} in {run}" for run, part in runs.select("run", "inside").iter_rows()])
+        return [
+            f"runs are compared as a whole: of their useful time {parts} is in iterations, which are not the same work then"
+        ]
+    outside = runs.filter(basis="iteration").select("run", share=1 - pl.col("inside"))
     return [
         f"{run}: {percent(share)} of the useful time is outside of the iterations: kernels, copies and calls of an iteration "
         f"are those of the window over its iterations (--window steady leaves out what comes before them)"

@@ -136,6 +136,15 @@ def test_an_iteration_of_other_work_is_not_in_the_mean(trained: Trained) -> None
     assert rows["iteration_ns"].to_list() == pytest.approx([1_000_000] * 2, rel=0.03)
 
 
+def test_iterations_that_have_other_parts_of_the_work_are_not_compared(trained: Trained) -> None:
+    result = trained(1, 40)
+    found = compare(
+        [trained(1, 20), EfficiencyResult(result.head, {**result.tables, "iterations": result.tables["iterations"][:30]})]
+    )
+    assert found.tables["runs"]["basis"].to_list() == ["run"] * 2
+    assert "100.0 % in A and 75.0 % in B is in iterations" in found.head["warnings"][0]
+
+
 def test_the_same_work_in_periods_of_other_lengths_is_compared_as_a_whole(trained: Trained) -> None:
     result = trained(1, 40)
     longer = result.tables["iterations"].gather_every(4)

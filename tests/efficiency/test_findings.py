@@ -132,7 +132,7 @@ def test_few_gaps_that_have_most_of_the_time_are_counted(run: Run) -> None:
     made = computing_hosts(40, with_calls=False)
     for begin in (80 * MS, 120 * MS):
         made.kernel("k(int)", begin, begin + 200 * US)
-    assert "72.1 % of that is in 2 gaps of 39.800 ms or more, from 0.039, 0.080 s on" in run(made)["findings"]["seen"][0]
+    assert "72.1 % of their time is in 2 gaps of 39.800 ms or more, from 0.039, 0.080 s on" in run(made)["findings"]["seen"][0]
 
 
 def test_gaps_before_pages_that_the_host_fetches_are_named_though_no_thread_launches_what_ends_them(run: Run) -> None:
@@ -185,7 +185,10 @@ def test_after_a_download_of_that_size_the_host_writes_and_loads_nothing(run: Ru
     made = loading()
     for begin in range(8 * MS, 48 * MS, 10 * MS):
         made.copy(begin, begin + 100 * US, MIB, kind=2, launch=(begin - 20 * US, begin - 10 * US))
-    assert "data-loading" in all_kinds(run(made))
+    # Without calls of the OS it may do either.
+    found = run(made)["findings"].row(by_predicate=pl.col("kind") == "data-loading", named=True)
+    assert found["title"].startswith("Writing of results, or late input: ")
+    assert "; 4 of them begin after a copy of results" in found["seen"]
     for begin in range(8 * MS, 48 * MS, 10 * MS):
         made.os_call("write", begin + 150 * US, begin + 1900 * US)
     assert "data-loading" not in all_kinds(run(made))

@@ -76,13 +76,33 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & (pl.col("length") >= shortest.value)
         & (pl.col("host") - pl.col("asleep_ns") >= HostBound.host_part.value * pl.col("length")),
         cost=pl.col("length") - pl.col("allocation_ns") - _IN_MPI,
-        sums={"in_os": pl.col("in_os"), "waiting": pl.col("waiting"), "computing": pl.col("computing_ns"), "mpi": _IN_MPI},
+        sums={
+            **{name: pl.col(name) for name in ("in_os", "waiting")},
+            "computing": pl.col("computing_ns"),
+            "mpi": _IN_MPI,
+            "after_results": after_results.cast(pl.Int64),
+        },
     )
+    title_of_results: str
+    advice_of_results: str
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """After results the host may as well write these as load what comes next."""
+        finding = super().describe(losses, evidence)
+        if 2 * losses.total("after_results") <= losses.total("count"):
+            return finding
+        return replace(finding, title=self.title_of_results, advice=self.advice_of_results)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         parts = {"sleeps or waits": losses.total("waiting") / losses.cost, "computes": losses.total("computing") / losses.cost}
         does = "".join(f", and {does} for {percent(part)} of the time" for does, part in parts.items() if part >= 0.01)
-        return {"does": does, "without": f" without {time(mpi)} in MPI calls" if (mpi := losses.total("mpi")) else ""}
+        begin = f"; {losses.total('after_results'):,} of them begin after a copy of results"
+        results = begin * (losses.total("after_results") > 0)
+        return {
+            "does": does,
+            "results": results,
+            "without": f" without {time(mpi)} in MPI calls" if (mpi := losses.total("mpi")) else "",
+        }
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Batches are there at once, also where another thread loads them."""

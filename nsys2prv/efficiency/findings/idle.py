@@ -77,7 +77,13 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         return evidence.gaps.after_start.join(_explained(evidence), on=_OF_GAPS, how="anti")
 
     def losses(self, evidence: Evidence) -> Losses:
-        return Losses.of(evidence.run, self.unexplained(evidence), CAUSE_COLUMNS, worst="occurrence")
+        """Without what is created or set up meanwhile, where that has a finding."""
+        rules = (rule for rule in (ProfilerSetUp, CreatingCommunicators, CreatingContext) if evidence.finding(rule.kind))
+        found = [CAUSE_COLUMNS[state] for rule in rules for state in rule.states]
+        gaps = self.unexplained(evidence).with_columns(pl.col("cost") - pl.sum_horizontal(0, *found))
+        return Losses.of(
+            evidence.run, gaps.with_columns(pl.lit(0).alias(name) for name in found), CAUSE_COLUMNS, worst="occurrence"
+        )
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
         """Waits of hosts do not count where they have a finding."""
@@ -119,7 +125,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         begins = (long["begin"] + evidence.run.events.offset).to_list()
         moments = ", ".join(list(dict.fromkeys(f"{begin / 1e9:.3f}" for begin in begins))[:_MOST_ACTIVITIES])
         few = f"{counted(long.height, 'gap')} of {time(min(long['length']))} or more"
-        return f"; {percent(spent / losses.cost)} of that is in {few}, from {moments} s on"
+        return f"; {percent(spent / int(gaps['length'].sum()))} of their time is in {few}, from {moments} s on"
 
     def _gaps(self, losses: Losses, evidence: Evidence) -> pl.DataFrame:
         return evidence.gaps.of(losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")
@@ -134,7 +140,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         )
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
-        return None if unknown > _UNKNOWN_PART * idle else without_gaps(built, gaps)
+        return None if unknown > _UNKNOWN_PART * idle else without_gaps(built, gaps, keeps_order=True)
 
 
 class _OfAllHosts(FindingRule):

@@ -280,10 +280,15 @@ class Allocations(GapRule, kind="allocations"):
         dominates=dominates,
     )
 
-    def values(self, losses: Losses, evidence: Evidence) -> Values:
+    advice_of_pools: str
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """With its longest calls; the advice is no pool where these are of a pool."""
         times, run = evidence.gaps.of(losses.indices, self.kind).filter(pl.col("row") >= 0), evidence.run
         call = longest_call(run, times, run.states_of_calls == FIRST_CALL + ALLOCATION)
-        return {"calls": f" ({'mostly ' * (2 * call.spent > losses.cost)}{call})" if call.calls else ""}
+        calls = f" ({'mostly ' * (2 * call.spent > losses.cost)}{call})" if call.calls else ""
+        finding = self.finding(losses, calls=calls)
+        return replace(finding, advice=self.advice_of_pools) if "Async" in call.name else finding
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
