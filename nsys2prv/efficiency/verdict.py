@@ -197,8 +197,9 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     if not run["devices"] and not _has_mpi(run) and run["host_waiting_ns"] is None:
         if tables["os_calls"].is_empty():
             return f"neither work of GPUs, MPI nor calls of the OS were recorded in {length} of {threads}"
-        of_os = sum(part.share for part in bar if part.name == "os")
-        return f"neither work of GPUs nor MPI was recorded; OS calls take {percent(of_os)} of {length} of {threads}"
+        most = max(bar, key=lambda part: part.share)
+        longest = f"largest part of {length} of {threads}: {most.title}, {percent(most.share)}"
+        return f"neither work of GPUs nor MPI was recorded; {longest}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no work of GPUs was recorded; {threads}"
     alive = sum(run[name] for name in ("host_useful_ns", "cuda_ns", "mpi_ns")) / max(run["threads"], 1)
     if not run["devices"] and alive < run["elapsed_ns"]:

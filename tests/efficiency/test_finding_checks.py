@@ -131,6 +131,15 @@ def test_what_the_profiler_sets_up_is_no_start_of_the_program(tmp_path: Path) ->
     assert check(result, "creating-context") == ("not decidable", unknown)
 
 
+def test_idle_devices_do_not_cost_what_has_its_own_finding(tmp_path: Path) -> None:
+    made = report()
+    made.kernel("k(int)", 10 * MS, 100 * MS, launch=(0, 5 * MS))
+    made.profiler("CUDA profiling", 150 * MS, 300 * MS)
+    made.kernel("k(int)", 500 * MS, 600 * MS, launch=(499 * MS, 500 * MS))
+    found = measured(tmp_path, made).findings
+    assert found.select("kind", "cost_ns").rows() == [("idle-devices", 250 * MS), ("profiler-set-up", 150 * MS)]
+
+
 def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:
     made = report()
     made.os_call("read", 0, 10 * MS)

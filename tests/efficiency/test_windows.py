@@ -125,6 +125,17 @@ def test_iterations_have_their_lengths_on_each_task(reports: tuple[Path, ...]) -
     assert measured(reports, window="20ms:26ms").iterations["iteration"].to_list() == [2, 3, 4]
 
 
+def test_what_an_edge_of_the_window_cuts_is_no_start_and_no_end(tmp_path: Path) -> None:
+    made = ReportBuilder(pid=1000).gpu(0)
+    for begin in (10, 90):
+        made.kernel("k(int)", begin * MS, (begin + 5) * MS, launch=((begin - 1) * MS, begin * MS))
+    path = made.write(tmp_path / "report.sqlite")
+    for window in ("20ms:92ms", "12ms:80ms"):
+        absent = measured((path,), window=window).tables["absent_time"].row(0, named=True)
+        assert (absent["start_up_ns"], absent["shut_down_ns"]) == (0, 0)
+        assert absent["absent_ns"] >= 61 * MS
+
+
 def test_texts_name_the_window_and_the_iterations(reports: tuple[Path, ...], tmp_path: Path) -> None:
     found = measured(reports, window="steady")
     text = found.as_text(verbose=True)

@@ -277,7 +277,8 @@ class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
         """Of all devices that ever did something."""
         last = max(evidence.last, default=-1)
         lost = evidence.length - last
-        if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length:
+        spent = max(evidence.tables["absent_time"]["shut_down_ns"], default=0)
+        if last < 0 or lost < self.shortest.value or lost < self.least.value * evidence.length or not spent:
             return None
         active = pl.DataFrame({"device": evidence.first >= 0}).select(pl.col("device").arg_true().cast(pl.Int64))
         losses = active.with_columns(count=1, cost=lost, begin=last, end=evidence.length)

@@ -100,6 +100,8 @@ def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
     detection = head["iterations"]
     if detection["how"] is None:
         return f"no iterations: {short(str(detection['reason']), _LONGEST_PATH)}"
+    if iterations.is_empty():
+        return f"no whole iteration in this window ({short(detection['how'], _LONGEST_PATH)})"
     kinds = iterations["kind"].value_counts().sort("kind").rows()
     special = "".join(f", {count} {kind}" for kind, count in kinds if kind is not None)
     median: Any = iterations.filter(pl.col("kind").is_null())["longest_ns"].median()
