@@ -301,6 +301,17 @@ def test_a_synchronization_with_a_stream_that_only_waits_for_an_event_waits_for_
     assert row["measured_ns"] - row["replayed_ns"] == 250 * US
 
 
+def test_kernels_that_start_soon_after_their_launch_say_nothing_of_the_order_of_their_stream(tmp_path: Path) -> None:
+    made = ReportBuilder(pid=1000).gpu(0)
+    for begin in range(0, 4000, 10):
+        made.kernel("k", (begin + 8) * US, (begin + 11) * US, launch=(begin * US, (begin + 3) * US))
+    # A few wait in the queue, and one of them starts sooner than the others.
+    for place, begin in enumerate((*range(4030, 4150, 10), 4144)):
+        made.kernel("k", begin * US, (begin + 3) * US, launch=((4000 + place) * US, (4000 + place) * US + 500))
+    row = what_if([made.write(tmp_path / "rank.sqlite")], WhatIfOptions(no_launch_cost=True)).what_if.row(0, named=True)
+    assert row["measured_ns"] - row["replayed_ns"] == pytest.approx(1200 * US, rel=0.05)
+
+
 def test_a_thread_whose_creation_was_not_recorded_appears_after_the_last_call_of_its_process(tmp_path: Path) -> None:
     made = ReportBuilder(pid=1000).gpu(0)
     made.thread(1001)

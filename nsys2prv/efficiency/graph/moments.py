@@ -41,6 +41,8 @@ _KEY_VALUES = 1 << 40
 
 CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
+_FEW, _LEAST_QUANTILE = 0.1, 0.001
+"""Part of the edges of a class that shows its weight, below which the least of all of them, but odd time stamps, bounds it."""
 _SOON = 2
 """From the start of a launch to that of what it launched, against the median where nothing else is waited for."""
 
@@ -284,10 +286,16 @@ class EdgeCollector:
         starts_soon[target[near]] = True
         shows_order = (kind[shows] != EdgeKind.STREAM_ORDER) | ~starts_soon[target[shows]]
         self.takes(weight[shows[shows_order]], length[shows_order])
-        least = pl.col("length").quantile(CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
-        code, least_of_code = pl.concat(self._lengths).group_by("code").agg(least)
+        low = pl.col("length").quantile(CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
+        code, least_of_code = pl.concat(self._lengths).group_by("code").agg(low)
         of_class = np.zeros(1 - min(weight.min(initial=0), code.min() or 0), dtype=np.int64)
         of_class[-code.to_numpy()] = least_of_code
+        # Where hardly anything shows what the order of a stream takes, it is no more than the least between any two operations.
+        order = class_code(EdgeKind.STREAM_ORDER)
+        orders, shown = np.flatnonzero(weight == order), int((weight[shows[shows_order]] == order).sum())
+        if 0 < shown < _FEW * len(orders):
+            least = np.quantile(time[target[orders]] - time[source[orders]], _LEAST_QUANTILE, method="lower")
+            of_class[-order] = min(of_class[-order], least)
         del latest, shows, launches, starts_soon, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
