@@ -62,17 +62,11 @@ def inspect(
     reports: Reports,
     as_json: AsJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print all that is known of each report.")] = False,
-    clocks: Annotated[
-        bool,
-        typer.Option("--clocks", help="Of each report, how well its clock is known in the run; with --json, too."),
-    ] = False,
-    nvtx: Annotated[
-        bool,
-        typer.Option("--nvtx", help="List the names of NVTX ranges of all reports together, which --regions and others take."),
-    ] = False,
+    clocks: Annotated[bool, typer.Option("--clocks", help="Add how well the clock of each report is known.")] = False,
+    nvtx: Annotated[bool, typer.Option("--nvtx", help="List the names of NVTX ranges, as --regions takes them.")] = False,
     limit: Annotated[int, typer.Option(metavar="N", min=1, help="Names to list with --nvtx; --json has all.")] = 40,
     *,
-    options: Annotated[ReadOptions, ("unrelated", "nsys")],
+    options: Annotated[ReadOptions, ("align", "rank_pattern", "host_pattern", "strict", "unrelated", "keep_going", "nsys")],
 ) -> None:
     """Summarize a run and its reports.
 
@@ -86,10 +80,16 @@ def inspect(
             print_json(names.to_dicts())
         else:
             print_result(names_as_text(names, limit))
-    elif as_json:
-        print_json(inspect_run(reports, options)[1] if clocks else inspect(reports, options.nsys))
+    elif as_json and not (clocks or options.keep_going):
+        print_json(inspect(reports, options.nsys))
     else:
-        print_result(run_as_text(*inspect_run(reports, options), with_clocks=clocks, verbose=verbose))
+        of_run, of_reports, is_incomplete = inspect_run(reports, options)
+        if as_json:
+            print_json(of_reports)
+        else:
+            print_result(run_as_text(of_run, of_reports, with_clocks=clocks, verbose=verbose))
+        if is_incomplete:
+            raise typer.Exit(LEFT_OUT_EXIT_CODE)
 
 
 def check(
@@ -118,11 +118,12 @@ def views(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAMES", help="Views or groups to render, separated by commas (default: all that fit the trace)."),
+        typer.Option(
+            metavar="NAMES",
+            help="Views or groups to render, separated by commas (default: all that fit the trace); others are removed.",
+        ),
     ] = None,
-    list_views: Annotated[
-        bool, typer.Option("--list", help="List all views, or those that fit the trace; write nothing.")
-    ] = False,
+    list_views: Annotated[bool, typer.Option("--list", help="List all views, or those that fit the trace.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing folder that is not one of views.")] = False,
     as_json: AsJson = False,
 ) -> None:

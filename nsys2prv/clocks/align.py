@@ -275,8 +275,8 @@ def _warnings(
     members = np.bincount(group, minlength=len(names))
     if alone := [name for name, of_clock in zip(names, group, strict=True) if members[of_clock] == 1]:
         yield (
-            f"no collective ties the clock of {_listed(alone)} to those of the other hosts: its times are those of its "
-            f"clock, which can be off by milliseconds to seconds"
+            f"no collective ties {_listed(alone)} to the other hosts: times there are those of the host's own clock, which "
+            f"can be off by milliseconds to seconds"
         )
     if (groups := (members > 1).sum()) > 1:
         yield (

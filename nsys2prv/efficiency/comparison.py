@@ -26,7 +26,7 @@ from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read
 from nsys2prv.efficiency.verdict import BAR_COLUMNS, WINDOW_TITLES, BarPart, wall_time_of_hosts, wall_time_parts
 from nsys2prv.efficiency.window import OTHER_WORK, WARM_UP
 from nsys2prv.errors import UsageError, counted
-from nsys2prv.exports.paths import check_are_reports
+from nsys2prv.exports.paths import check_are_reports, find_reports
 from nsys2prv.vocabulary import __version__
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.wording import listed, percent, short
@@ -79,6 +79,8 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         run if isinstance(run, EfficiencyResult) else read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
         for run in runs
     ]
+    for run, result in zip(runs, before, strict=True):
+        find_reports([str(run)] if result is None else [])
     _check_options(options, runs, before)
     of_report = replace(options, regions=(), per_iteration=None)
     measured = [result or measure([str(run)], of_report) for run, result in zip(runs, before, strict=True)]

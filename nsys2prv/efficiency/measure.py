@@ -207,7 +207,7 @@ def _warnings(events: RunEvents) -> list[str]:
     if not events.rows.devices:
         absent = "efficiencies of devices, kernels, gaps and findings about them are absent"
         calls = pl.Series(list(events.names(event_types.CUDA_CALL).values()), dtype=pl.String)
-        why = "CUDA calls were recorded: they launch nothing" if len(calls) else "no CUDA call was; --trace=cuda records them"
+        why = "CUDA calls were recorded: they launch nothing" if len(calls) else "nor any CUDA call: --trace=cuda records them"
         why = "calls launch work: nsys lost it" if LAUNCH in call_categories(calls) else why
         why = "calls of CUDA failed" if events.failed_calls else why
         warnings.append(f"{NO_DEVICES}: {absent} ({why})")

@@ -92,7 +92,7 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("format", "text", f"`{FORMAT}`"),
     ("version", "number", f"of this format: {VERSION}"),
     ("nsys2prv", "text", "version of the program"),
-    ("inputs", "list of texts", "reports, or the trace"),
+    ("inputs", "list of texts", "reports"),
     ("input_kind", "text", "`reports`"),
     ("title", "text", "name of the run, for headings"),
     ("began", "text", "when the recording started, UTC, `2026-11-21T14:00:00`; null when not known"),

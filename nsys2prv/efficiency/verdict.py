@@ -31,7 +31,7 @@ _LEAST_OF_RECORDING = 0.9
 _SAMPLED = (("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"), ("sm_active", "SM activity", r"(?i)^sms? active"))
 """Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
 _COMPUTING = (
-    ("host_parallel_efficiency", "Computing", "outside of MPI, mean over host threads"),
+    ("host_parallel_efficiency", "Outside of MPI", "mean over host threads"),
     ("host_computing_efficiency", "Computing", "neither asleep nor waiting, outside of MPI, mean over host threads"),
 )
 _OF_MPI = (

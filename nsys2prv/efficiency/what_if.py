@@ -104,7 +104,7 @@ HEAD: tuple[tuple[str, str, str], ...] = (
     ("format", "text", f"`{FORMAT}`"),
     ("version", "number", f"of this format: {VERSION}"),
     ("nsys2prv", "text", "version of the program"),
-    ("inputs", "list of texts", "reports, or the trace"),
+    ("inputs", "list of texts", "reports"),
     ("title", "text", "name of the run, for headings"),
     ("changes", "list of texts", "what is changed, as options of the command"),
     ("iterations", "text", "how iterations were found; null where there are none"),
@@ -139,7 +139,9 @@ class WhatIfResult(Results):
         ]
         parts = {"Iterations": self.tables[ITERATIONS.name].rename({"iteration": "name"})}
         for division in ("kind", "task", "kernel", "host cause"):
-            parts[f"Critical path by {division} (replay: host time as measured)"] = totals.filter(pl.col("by") == division)
+            parts[f"Critical path by {division} (the replay keeps host times as measured)"] = totals.filter(
+                pl.col("by") == division
+            )
         for title, part in parts.items():
             more = f" ({part.height - rows} more)" if part.height > rows else ""
             cells = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -106,5 +107,8 @@ class WhatIfOptions(ReadOptions):
         """The changes as they are given on the command line."""
         flags = [name for name in ("ideal_network", "no_late_ranks", "no_launch_cost") if getattr(self, name)]
         loading = [] if self.data_loading is None else [f"--data-loading {self.data_loading:g}"]
-        repeated = [*(f"--scale {scaling}" for scaling in self.scale), *(f"--rank {rank}" for rank in self.rank)]
+        repeated = [
+            *(f"--scale {shlex.quote(str(scaling))}" for scaling in self.scale),
+            *(f"--rank {rank}" for rank in self.rank),
+        ]
         return [*(f"--{name.replace('_', '-')}" for name in flags), *loading, *repeated]

@@ -319,7 +319,7 @@ def _cluster(scheduler: str, folders: Collection[Path]) -> DaskCluster:
     address = scheduler if "://" in scheduler or scheduler.rpartition(":")[2].isdecimal() else _address_in(scheduler)
     # Its type hints are incomplete.
     client: Any = Client.__new__(Client)
-    why = "no Dask scheduler answers there"
+    why = "no Dask scheduler answers there; start it, or give the address that it prints"
     try:
         _within(_SECONDS_TO_ANSWER, client.__init__, address=address, timeout=f"{_SECONDS_TO_ANSWER}s")
         why = f"no worker came within {_SECONDS_TO_COME:.0f} s; start some, or wait for their job"

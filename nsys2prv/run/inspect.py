@@ -51,7 +51,7 @@ def _of_each_report(arguments: Sequence[str | Path], nsys: Path | None, step: Ca
     return results
 
 
-def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[list[str], list[dict[str, Any]]]:
+def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[list[str], list[dict[str, Any]], bool]:
     """What is known of a run, and of its reports with the clocks of the run.
 
     Returns
@@ -59,7 +59,7 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
     Lines of text about the run: its ranks, hosts, GPUs, clocks, activity and warnings. And what `inspect` returns, where
     `clock` has also what OUT.json has of its clock in `clocks`, `group` and `of_report_ns` as in `alignment` there, and
     `disagreements`: a sentence for each contradiction that its host is part of. Clocks are not compared without events, or
-    where a report is there twice.
+    where a report is there twice. And whether reports were left out.
     """
     with (
         scratch_folder(options.scratch) as folder,
@@ -69,7 +69,7 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
             # Reports that are not of one run are no error here: it is said.
             session = RunSession(arguments, SOURCES, replace(options, unrelated=True), folder, pool)
         except (NothingToTranslate, SameReportTwice) as error:
-            return [str(error)], inspect(arguments, options.nsys)
+            return [str(error)], inspect(arguments, options.nsys), False
         reports = [_inspect(opened.report, opened.surveys) for opened in session.plan.reports]
     axis, warnings = session.plan.axis, session.warnings
     for report, alignment in zip(reports, session.plan.alignment, strict=True):
@@ -84,7 +84,7 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
     except UnrelatedReports as error:
         warnings = [str(error), *warnings]
     warning_lines = [f"  warning: {text}" for text in ranked_warnings(warnings)]
-    return [*_run_lines(session.plan), *_activity_lines(reports), *warning_lines], reports
+    return [*_run_lines(session.plan), *_activity_lines(reports), *warning_lines], reports, bool(session.left_out)
 
 
 def _run_lines(plan: RunPlan) -> list[str]:

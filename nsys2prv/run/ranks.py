@@ -90,7 +90,7 @@ def resolve_ranks(
                 by_rank.setdefault(rank, []).append(index)
     size = max([identity.ranks_of_run or 0 for identity in run.identities] + [1 + rank for rank in by_rank]) if by_rank else 0
     listed = range(size) if size <= MOST_RANKS else ()
-    missing = tuple(rank for rank in listed if rank not in by_rank and (selected is None or rank in selected))
+    missing = tuple(rank for rank in sorted(listed if selected is None else selected) if rank not in by_rank)
     run.check_ranks(by_rank, missing, size)
     run.check_runs()
     run.check_periods(spans)
@@ -244,7 +244,8 @@ class _Run:
             without = sum(not identity.known_ranks for identity in self.identities)
             more = f"; of {counted(without, 'report')} the rank is not known" if without else ""
             what, are = ("rank", "is") if len(missing) == 1 else ("ranks", "are")
-            text = f"{what} {ranges(missing)} of {size:,} {are} not among the reports{more}"
+            of = f" of {size:,}" if missing[-1] < size else ""
+            text = f"{what} {ranges(missing)}{of} {are} not among the reports{more}"
             self.add_issue("missing ranks", text)
         if size > MOST_RANKS:
             text = f"the run would have {size:,} ranks, by a report or a path, and more than {MOST_RANKS:,} are not looked for"

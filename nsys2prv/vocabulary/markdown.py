@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from nsys2prv.vocabulary.wording import short
 
-_LONGEST = 200  # characters of a text
+_LONGEST = 2_000  # characters of a text
 
 
 def as_code(text: str) -> str:

@@ -66,7 +66,7 @@ def test_a_run_with_mpi_has_the_tree_of_its_hosts(of_mpi: list[Path]) -> None:
     assert result.tables["mpi_calls"].select("call", "count", "total_ns").rows() == [("MPI_Allreduce", 2, 6 * MS)]
     assert result.tables["os_calls"].select("call", "kind", "count", "total_ns", "tasks").rows() == [("read", "io", 1, MS, 1)]
     assert [(tile.name, tile.note) for tile in verdict(result.head, result.tables).tiles] == [
-        ("host_parallel_efficiency", "outside of MPI, mean over host threads"),
+        ("host_parallel_efficiency", "mean over host threads"),
         ("mpi_load_balance", "mean over largest time outside of MPI of a process"),
         ("mpi_communication_efficiency", "of the process that is longest outside of MPI"),
         ("largest_mpi_call", "MPI_Allreduce, of the time of threads that call MPI"),

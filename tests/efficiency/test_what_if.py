@@ -169,8 +169,8 @@ def test_the_path_with_changes_adds_up_to_the_new_length(both: np.NsysRun) -> No
     assert "compute=0.5" in result.as_text()
     # What a table leaves out is counted.
     kinds = of_kinds.height
-    assert f"\nCritical path by kind (replay: host time as measured) ({kinds - 1} more)\n" in result.as_text(rows=1)
-    assert "\nCritical path by kind (replay: host time as measured)\n" in result.as_text(rows=kinds)
+    assert f"\nCritical path by kind (the replay keeps host times as measured) ({kinds - 1} more)\n" in result.as_text(rows=1)
+    assert "\nCritical path by kind (the replay keeps host times as measured)\n" in result.as_text(rows=kinds)
 
 
 def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(both: np.NsysRun) -> None:
@@ -208,7 +208,7 @@ def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_rep
 def test_without_a_change_the_standard_scenarios_are_replayed_one_by_one(both: np.NsysRun) -> None:
     result = both.whatif()
     scenarios = {row["scenario"]: row for row in result.what_if_scenarios.iter_rows(named=True)}
-    assert list(scenarios) == ["--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading 0", "--scale *=0.5"]
+    assert list(scenarios) == ["--ideal-network", "--no-late-ranks", "--no-launch-cost", "--data-loading 0", "--scale '*=0.5'"]
     alone = both.whatif(ideal_network=True).what_if.row(0, named=True)
     columns = ("measured_ns", "replayed_ns", "least_ns", "most_ns", "reason", "difference_ns", "speedup")
     assert {name: scenarios["--ideal-network"][name] for name in columns} == {name: alone[name] for name in columns}

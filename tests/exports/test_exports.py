@@ -220,7 +220,7 @@ def test_inspect_says_what_is_known_of_a_clock_and_estimates_it_for_a_run(tmp_pa
         found[1]
     )
 
-    of_run, estimated = inspect_run(paths, ReadOptions())
+    of_run, estimated, _ = inspect_run(paths, ReadOptions())
     assert "  clocks: 2, synchronized by utc; not known" in of_run
     unknown = {"best": None, "worst": None, "times": [0], "half_widths": [None]}
     assert [(one["clock"]["start"], one["clock"]["host"], one["clock"]["of_report_ns"]) for one in estimated] == [

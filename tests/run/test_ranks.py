@@ -242,6 +242,8 @@ def test_of_chosen_ranks_only_these_can_be_missing(tmp_path: Path) -> None:
     assert findings(found) == {}
     found = run(tmp_path, reports, TranslateOptions(ranks=frozenset({0, 2})), "other")
     assert findings(found)["missing ranks"] == "rank 2 of 8 is not among the reports"
+    found = run(tmp_path, reports, TranslateOptions(ranks=frozenset({0, *range(8, 90)})), "outside")
+    assert findings(found)["missing ranks"] == "ranks 8-89 are not among the reports"
 
 
 def test_duplicate_ranks_are_named_with_their_reports(tmp_path: Path) -> None:

@@ -310,7 +310,7 @@ class LateProcess(
             longest=end - begin,
             waiting=evidence.name(waiting),
             undecided=late.undecided,
-            open=f"; of waits of {time(late.undecided)} clocks leave open who was late" if late.undecided else "",
+            open=f"; for {time(late.undecided)} of waits the clocks leave open who was late" if late.undecided else "",
         )
         return replace(finding, follows="mpi-imbalance" if task in busiest.head(1) else None)
 

@@ -71,7 +71,8 @@ NCCL_OPERATIONS = Table(
     ),
     when="NCCL kernels",
     page=OnPage("communication", worst_first="total_ns"),
-    console=OnConsole((("operation", "NCCL"), "communicator", "size_bytes", "count", "mean_ns", "bandwidth", "bus_bandwidth"),
+    console=OnConsole((("operation", "NCCL"), "communicator", "size_bytes", "count", "mean_ns", "bandwidth",
+        ("bus_bandwidth", "best bus bandwidth")),
         spare=("bandwidth", "count")),
 )  # fmt: skip
 

@@ -46,6 +46,10 @@ def efficiency_as_text(
         names = ", ".join(table.name for table in shown)
         advice = "what to do about each finding, and " if tables["findings"].height else ""
         lines += ["", *wrapped_lines([f"With -v also {advice}{counted(len(shown), 'table')}: {names}"], width)]
+    if any(EFFICIENCY_COLUMNS in table.console.columns for table in shown if table.console) and verbose:
+        efficiencies = OF_DEVICES if tables["run"]["devices"][0] else OF_HOSTS
+        legend = ", ".join(f"{EFFICIENCIES[name].abbreviation} {EFFICIENCIES[name].title}" for name in efficiencies)
+        lines += ["", *wrapped_lines([f"In tables: {legend}; rows that are left out are in --csv and --json-file"], width)]
     for table in shown if verbose else ():
         lines += _table_lines(table, tables, rows, width)
         if table.name == "devices":
@@ -210,6 +214,8 @@ def _table_lines(table: Table, tables: Frames, most: int, width: int | None) -> 
     frame, by_name = tables[table.name], {column.name: column for column in table.columns}
     headings = _headings(console, by_name, has_devices=bool(tables["run"]["devices"][0]))
     more = f" ({frame.height - most} more)" if frame.height > most else ""
+    if more and table.page and table.page.worst_first:
+        frame = frame.sort(table.page.worst_first, descending=not table.page.lowest_first, nulls_last=True, maintain_order=True)
     for count in range(len(console.spare) + 1):
         titles = {name: title for name, title in headings.items() if name not in console.spare[:count]}
         columns = [by_name[name] for name in titles]
