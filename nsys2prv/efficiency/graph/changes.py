@@ -156,7 +156,8 @@ def as_others(built: BuiltGraph, group: Integers, slow: Sequence[int], kernels: 
     executions = pl.DataFrame(columns).filter(pl.Series(built.labels.is_of(event_types.KERNEL)[work.label]))
     if kernels is not None:
         names = kernels.select(pl.col("number", "value").cast(pl.Int64))
-        executions = executions.join(_labels(built).join(names, on=["number", "value"], how="semi"), on="label", how="semi")
+        labels = built.labels.frame.join(names, on=["number", "value"], how="semi")
+        executions = executions.join(labels, on="label", how="semi")
     means = means_in_parts(executions, ["label"], "group", edge=pl.col("edge")).filter(pl.col("group").is_in(slow))
     means, factor = means.filter(pl.col("mean") > 0).explode("edge"), np.ones(len(built.graph.source))
     factor[means["edge"].to_numpy()] = (means["usual"] / means["mean"]).to_numpy()
@@ -175,10 +176,6 @@ def means_in_parts(executions: pl.DataFrame, key: Sequence[str], group: str, **a
     return with_usual(means, [*key, "part"], group)
 
 
-def _labels(built: BuiltGraph) -> pl.DataFrame:
-    return built.labels.frame.with_row_index("label").cast({"label": pl.Int64})
-
-
 def with_usual(means: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFrame:
     """Means (`mean`) of what has a key in several groups, with the median of the other groups, `usual`."""
     # Of the sorted means without that of the group itself, which is at `place`.
@@ -191,9 +188,8 @@ def with_usual(means: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFr
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
     """Columns `label`, `kernel` (its name) and `family` (null of copies) of what runs on devices."""
-    labels = _labels(built).rename({"name": "kernel"})
-    frame = labels.filter(pl.col("number").is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
-    return frame.select("label", "kernel", family=family_names(frame, built.context.events))
+    labels = built.labels.frame.filter(pl.col("number").is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
+    return labels.select("label", kernel="name", family=family_names(labels, built.context.events))
 
 
 def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
@@ -301,7 +297,7 @@ def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float, stagin
 def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Kernels (columns `device`, `number`, `value`) take a `factor` of their time."""
     device = built.context.events.rows.device
-    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(_labels(built), on=["number", "value"], how="inner")
+    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(built.labels.frame, on=["number", "value"])
     # Rows of no device are of the last one, -1.
     table = np.ones((int(device.max(initial=0)) + 2, built.labels.frame.height))
     table[scaled["device"].to_numpy(), scaled["label"].to_numpy()] = scaled["factor"].to_numpy()

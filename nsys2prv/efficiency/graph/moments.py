@@ -37,7 +37,6 @@ _WAITS = (
     (r"(?i)^cu(da)?(Mem)?Free(_v\d)?$", CallWait.DEVICE),
     (r"(?i)memcpy", CallWait.COPY),
 )
-_KEY_VALUES = 1 << 40
 
 CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
@@ -46,6 +45,7 @@ _SOON = 2
 
 
 AnyColumn = npt.NDArray[Any] | pl.Series
+_KEY = ["number", "value"]
 
 
 def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
@@ -58,16 +58,15 @@ class GraphLabels:
     of a row that does nothing that has a name.
 
     They are those of intervals in `frames`, with columns `number`, `value`, and at least once `family`; those of different
-    frames have different event types. `frame` has of each label `number` (event type), `value`, `family` (value of the kernel
-    family, -1: none), and `name` ("value N" where the trace has none); `waits` what a call with each label waits for (a
+    frames have different event types. `frame` has of each `label` its `number` (event type), `value`, `family` (value of the
+    kernel family, -1: none), and `name` ("value N" where the trace has none); `waits` what a call with each label waits for (a
     CallWait); `causes` what a host thread does with it: a place in `measured_run.CAUSES`, or NO_CALL."""
 
     def __init__(self, events: RunEvents, frames: Sequence[pl.DataFrame]) -> None:
-        columns = pl.col("^(number|value|family)$").first().cast(pl.Int64)
-        distinct = [frame.group_by(_KEY.alias("key")).agg(columns) for frame in frames]
-        labels = pl.concat(distinct, how="diagonal").sort("key")
-        self._key = labels["key"].to_numpy()
-        labels = pl.concat([labels.drop("key"), pl.DataFrame({"number": [NONE]})], how="diagonal").fill_null(NONE)
+        columns = pl.col("^(number|value|family)$").cast(pl.Int64)
+        distinct = [frame.unique(_KEY, keep="first").select(columns) for frame in frames]
+        labels = pl.concat([*distinct, pl.DataFrame({"number": [NONE]})], how="diagonal").fill_null(NONE)
+        labels = labels.sort(pl.col("number") == NONE, *_KEY).with_columns(label=pl.int_range(pl.len(), dtype=pl.Int32))
         self.frame = labels.with_columns(name=events.named(labels["number"], labels["value"]))
         names = self.frame["name"].fill_null("")
         is_call, is_mpi = self.is_of(event_types.CUDA_CALL), self.is_of(*event_types.MPI_TYPES.values())
@@ -84,7 +83,8 @@ class GraphLabels:
 
     def of(self, intervals: pl.DataFrame) -> Places:
         """Labels of intervals, by their columns `number` and `value`."""
-        return np.searchsorted(self._key, intervals.select(_KEY).to_series().to_numpy()).astype(np.int32)
+        keys = intervals.select(pl.col(_KEY).cast(pl.Int64))
+        return keys.join(self.frame, on=_KEY, how="left", maintain_order="left")["label"].to_numpy()
 
     def is_of(self, *numbers: int) -> Mask:
         """Whether each label is of some event types."""
@@ -93,9 +93,6 @@ class GraphLabels:
     def by_name(self, value: pl.Expr) -> npt.NDArray[Any]:
         """A value of each label that follows from its name; where there is none, from an empty one."""
         return self.frame.select(pl.col("name").fill_null("")).select(value).to_series().to_numpy()
-
-
-_KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VALUES
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, o
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
 from nsys2prv.efficiency.intervals import NONE, Mask, Spans
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
@@ -211,8 +211,8 @@ class PathTotals:
 
     def rows(self) -> pl.DataFrame:
         """Columns of the table `critical_path_totals`."""
-        names = names_of_work(self._built).cast({"label": pl.Int32})
-        named = self.sums.with_columns(**_names_of_rows(self._built, self.sums["row"])).join(names, on="label", how="left")
+        rows = _names_of_rows(self._built, self.sums["row"])
+        named = self.sums.with_columns(**rows).join(names_of_work(self._built), on="label", how="left")
         is_kernel = pl.col("kind").is_in(_WORK_KINDS) & pl.col("kernel").is_not_null()
         sums, kernels, hosts = ("total_ns", "segments"), named.filter(is_kernel), named.filter(pl.col("kind") == _HOST)
         parts = {
@@ -266,7 +266,8 @@ class MeasuredGraph:
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too."""
         length, unexplained = self.built.context.events.length, self.totals.unexplained
-        of_parts = run_all(partial(_shorter, steps, part) for part in self.path.parts())
+        parts = (self.path.only(slice(low, low + BLOCK)) for low in range(0, len(self.path), BLOCK))
+        of_parts = run_all(partial(_shorter, steps, part) for part in parts)
         bounds = [int(max(min(bound, length), 0)) for bound in np.sum([[0.0] * len(steps), *of_parts], axis=0)]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
         few = order[: MOST_MOMENTS // max(len(self.built.graph.time), 1)]
