@@ -234,24 +234,20 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
     the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
     work, `busy`, before it."""
     number, value = (operations[name].to_numpy() for name in ("number", "value"))
+    key = distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place
     operations = operations.select(
-        "start",
-        stream=pl.lit(pl.Series(run.events.rows.first_of_stream, dtype=pl.Int32)).gather("row"),
-        end="end",
-        key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
-        group="group",
-        kind=pl.Series(run.kind_of_operations),
+        *("start", "row", "end", "group"), key=pl.Series(key, dtype=pl.Int32), kind=pl.Series(run.kind_of_operations)
     ).filter(pl.col("group") >= 0)
     length, kind = pl.col("end") - pl.col("start"), pl.col("kind")
     idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
     works = {}
     for (group,), part in operations.partition_by("group", as_dict=True).items():
-        times = part.group_by("stream").agg(kernels=(length * (kind == KERNEL)).sum(), total=length.sum())
-        main = times.sort("kernels", "total", "stream", descending=[True, True, False])["stream"][0]
-        ordered = in_content_order(part, ["start"]).select("key", "start", "end", "stream", "kind", idle=idle)
+        times = part.group_by("row").agg(kernels=(length * (kind == KERNEL)).sum(), total=length.sum())
+        main = times.sort("kernels", "total", "row", descending=[True, True, False])["row"][0]
+        ordered = in_content_order(part, ["start"]).select("key", "start", "end", "row", "kind", idle=idle)
         # Beside others, NCCL kernels are no work: they wait for other ranks.
         spent = length * ((kind != NCCL) | (kind == NCCL).all())
-        works[int(group)] = ordered.filter(pl.col("stream") == main).with_columns(busy=spent.cum_sum() - spent)
+        works[int(group)] = ordered.filter(pl.col("row") == main).with_columns(busy=spent.cum_sum() - spent)
     return works
 
 

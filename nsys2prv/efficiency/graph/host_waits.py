@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
+from nsys2prv.efficiency.graph.cuda_waits import named_values, recorded_waits, with_last
 from nsys2prv.efficiency.graph.moments import CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
@@ -82,7 +82,7 @@ def _launched_by(parts: GraphParts, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) -> Numbers:
     """The moment at which the operation ended that each call waited for; NONE: none."""
-    points, rows, streams = parts.points, parts.run.events.rows, LogicalStreams(parts.run.events.rows)
+    points, rows = parts.points, parts.run.events.rows
     time, row = points.time, points.row
     of_row, begin, until, kinds = (calls[name].to_numpy() for name in ("row", "begin", "until", "kind"))
     ends = np.sort(points.end[: points.devices], kind="stable")
@@ -97,7 +97,7 @@ def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) ->
         place = Moments.of(ended[order], at[order]).place(group, until)
         return in_time(np.append(ends[order], NONE)[place])
 
-    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
+    synchronizations = recorded_waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
     stream = np.where(kinds == CallWait.STREAM, _first_inside(calls, synchronizations, "stream"), NONE)
     end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
     by_record = by_events.select("row", "start", end).filter(pl.col("end") != NONE).sort("end")
@@ -108,7 +108,7 @@ def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) ->
     copied = np.full(len(calls), NONE, dtype=np.int64)
     np.maximum.at(copied, ended["place"].to_numpy(), points.end[ended["operation"].to_numpy()])
     launching, launched = columns_of(parts.launches[points.interval[ends]], "row", "launched")
-    of_stream = last_of(streams.of_row[row[ends]], time[ends], stream, until)
+    of_stream = last_of(row[ends], time[ends], stream, until)
     # What the thread launched last, else what ended last in its task, is only what is likely.
     of_thread = last_of(launching, launched, of_row, begin)
     of_task = last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until)
@@ -160,19 +160,14 @@ def wait_for_messages(parts: GraphParts) -> None:
     calls, sent_at = points.intervals(points.interval[received[is_complete]]), messages["time"].filter(pl.Series(is_complete))
     receives = calls.with_columns(ago=pl.col("begin") - sent_at).sort("ago").unique("interval", keep="first")
     parts.edges.take_alone(receives.filter(pl.col("ago") > _LONG_AGO))
-    _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
-
-
-def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
-    """A send that lasts until the receive was called waited for it: rendezvous."""
-    points = parts.points
+    # A send that lasts until the receive was called waited for it: rendezvous.
     calls = points.intervals((parts.labels.causes == MPI)[points.label_of]).sort("end")
     sends = calls.unique(["row", "begin"], keep="first", maintain_order=True).select("row", "until", "end", time="begin")
-    long = sent.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
+    calling = messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin")
+    long = calling.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
         pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
     )
-    posted = points.starts(long, "to_row", "called")
-    parts.add_waits(EdgeKind.MESSAGE, posted, long["end"], 0, alone=0)
+    parts.add_waits(EdgeKind.MESSAGE, points.starts(long, "to_row", "called"), long["end"], 0, alone=0)
 
 
 def wait_for_members(parts: GraphParts) -> None:
@@ -287,8 +282,7 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
         pl.col("signal_row") != pl.col("row"),
     )
     # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
-    names = named_values(run, event_types.OS_CALL).filter(pl.col("name").str.contains(ASLEEP))
-    in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(names["value"].to_list()))
+    in_os = run.calls.filter(run.is_named(run.calls, event_types.OS_CALL, ASLEEP))
     unexplained = waits.join(paired, on=["row", "start"], how="anti")
     sleeps = pl.concat(frame.select("row", "start", "end") for frame in (in_os, unexplained)).sort("start", "end")
     asleep = sleeps.select(signal_row="row", slept_from="start", slept_until="end")

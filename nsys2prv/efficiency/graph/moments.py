@@ -277,15 +277,13 @@ class EdgeCollector:
         soon = _SOON * np.median(length[is_launch]) if is_launch.any() else -1.0
         launches = np.flatnonzero(kind == EdgeKind.LAUNCH)
         near = launches[time[target[launches]] - time[source[launches]] <= soon]
-        starts_soon = np.zeros(len(time), dtype=bool)
-        starts_soon[target[near]] = True
-        shows_order = (kind[shows] != EdgeKind.STREAM_ORDER) | ~starts_soon[target[shows]]
+        shows_order = (kind[shows] != EdgeKind.STREAM_ORDER) | ~np.isin(target[shows], target[near])
         self.takes(weight[shows[shows_order]], length[shows_order])
         least = pl.col("length").quantile(CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
         code, least_of_code = pl.concat(self._lengths).group_by("code").agg(least)
         of_class = np.zeros(1 - min(weight.min(initial=0), code.min() or 0), dtype=np.int64)
         of_class[-code.to_numpy()] = least_of_code
-        del latest, shows, launches, starts_soon, self._lengths
+        del latest, shows, launches, near, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
         sources, weights, kinds = np.empty_like(source), np.empty_like(weight), np.empty_like(kind)

@@ -144,14 +144,11 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
     is_first = differ_from_before(path.row, kind, label)
-    columns = [column[is_first] for column in (time[path.source], path.row, kind, label, cause)]
-    parts = (
-        [[0], [graph.row[first]], [_BEFORE], [NONE], [NONE]],
-        columns,
-        [[time[last]], [graph.row[last]], [_AFTER], [NONE], [NONE]],
-    )
+    before, after = (0, graph.row[first], _BEFORE, NONE, NONE), (time[last], graph.row[last], _AFTER, NONE, NONE)
+    parts = zip(before, (time[path.source], path.row, kind, label, cause), after, strict=True)
+    columns = [np.concatenate([[low], of_path[is_first], [high]]) for low, of_path, high in parts]
     schema = {name: dtype for name, dtype in SEGMENT_SCHEMA.items() if name != "end"}
-    segments = pl.concat(pl.DataFrame(part, schema=schema, orient="col") for part in parts)
+    segments = pl.DataFrame(columns, schema=schema, orient="col")
     # Each ends where the next one begins.
     until = segments["begin"].shift(-1, fill_value=end).alias("end")
     return segments.insert_column(1, until).filter(pl.col("end") > pl.col("begin"))
@@ -214,21 +211,20 @@ class PathTotals:
         rows = _names_of_rows(self._built, self.sums["row"])
         named = self.sums.with_columns(**rows).join(names_of_work(self._built), on="label", how="left")
         is_kernel = pl.col("kind").is_in(_WORK_KINDS) & pl.col("kernel").is_not_null()
-        sums, kernels, hosts = ("total_ns", "segments"), named.filter(is_kernel), named.filter(pl.col("kind") == _HOST)
+        kernels, hosts = named.filter(is_kernel), named.filter(pl.col("kind") == _HOST)
         parts = {
-            "kind": named.select(*sums, name=_name(KINDS, "kind")),
-            "task": named.select(*sums, name="task"),
-            "family": kernels.select(*sums, name="family"),
-            "kernel": kernels.select(*sums, name="kernel"),
-            "host cause": hosts.select(*sums, name=_name(HOST_CAUSES, "cause")),
+            "kind": (named, _name(KINDS, "kind")),
+            "task": (named, pl.col("task")),
+            "family": (kernels, pl.col("family")),
+            "kernel": (kernels, pl.col("kernel")),
+            "host cause": (hosts, _name(HOST_CAUSES, "cause")),
         }
-        by_part = pl.concat(part.with_columns(by=pl.lit(by, pl.Enum(list(parts)))) for by, part in parts.items())
-        return (
-            by_part.group_by("by", "name")
-            .agg(pl.col(sums).sum())
-            .sort("by", "total_ns", "name", descending=[False, True, False], nulls_last=True)
-            .with_columns(pl.col("by").cast(pl.String), share=pl.col("total_ns") / max(self.length, 1))
-        )
+        totals = pl.concat(
+            segments.group_by(name=name).agg(pl.col("total_ns", "segments").sum()).with_columns(by=pl.lit(by))
+            .sort("total_ns", "name", descending=[True, False], nulls_last=True)
+            for by, (segments, name) in parts.items()
+        )  # fmt: skip
+        return totals.with_columns(share=pl.col("total_ns") / max(self.length, 1))
 
 
 class Gain(NamedTuple):

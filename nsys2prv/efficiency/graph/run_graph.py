@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
-from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, with_last
 from nsys2prv.efficiency.graph.moments import GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind, RunGraph
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
@@ -126,15 +126,10 @@ def times_of_loading(run: MeasuredRun) -> pl.DataFrame:
     since = pl.col("until").shift(1).over("row")
     calls = _calls_by_thread(run).select("row", begin=since, end="begin")
     pauses = calls.filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
-    copies = named_values(run, event_types.MEMORY_OPERATION)
-    to_device = copies.filter(pl.col("name") == event_types.COPY_KINDS[1])["value"].to_list()
-    is_copy = (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(to_device)
-    is_batch = is_copy & (pl.col("size") >= LEAST_LOADING_BYTES)
-    launched = (
-        pl.concat([launches_of(run), run.operations.select(is_batch=is_batch.fill_null(False))], how="horizontal")
-        .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
-        .sort("launched", "is_batch")
-    )
+    is_copy = run.is_named(run.operations, event_types.MEMORY_OPERATION, f"^{event_types.COPY_KINDS[1]}$")
+    is_large = (run.operations["size"] >= LEAST_LOADING_BYTES).fill_null(False)
+    launches = launches_of(run).with_columns(is_batch=is_copy & is_large)
+    launched = launches.filter(pl.col("row").is_in(pauses["row"].unique().implode())).sort("launched", "is_batch")
     followed = with_last(pauses, "end", launched, "launched", "row", strategy="forward")
     return followed.filter("is_batch").select(pl.col("row", "begin", "end").cast(pl.Int64))
 
@@ -231,23 +226,20 @@ def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
     is_woken = np.zeros(len(points.time), dtype=bool)
     is_woken[woken] = True
     for weight, which in ((0, is_woken), (WHOLE, ~is_woken)):
-        moments = np.flatnonzero(points.is_host & ~is_replaced & which).astype(np.int32)
-        edges.add(EdgeKind.HOST, points.before[moments], moments, weight)
+        target = np.flatnonzero(points.is_host & ~is_replaced & which)
+        edges.add(EdgeKind.HOST, points.before[target], target, weight)
     edges.add(EdgeKind.WAKE_UP, waker, woken, 0)
-    # A thread that appears was created before.
+    # A thread that appears was created before; where that was not recorded, it appears after what its process did last.
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
-    creations = np.sort(points.start[creates[points.label_of]])
-    first = np.flatnonzero(points.is_host & (points.before == NONE))
-    task, row = parts.run.events.rows.task, points.row
-    created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
-    appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
-    caused = with_last(appearing, "moment", created, "creation", "task", allow_exact_matches=False).drop_nulls("creation")
-    edges.add(EdgeKind.WAKE_UP, caused["creation"], caused["moment"], 0)
-    # Where its creation was not recorded, it appears after what its process did last.
-    others = np.flatnonzero(points.is_host & (points.before != NONE))
-    known = pl.DataFrame({"task": task[row[others]], "last": others.astype(np.int64)})
-    late = with_last(appearing.join(caused, on="moment", how="anti"), "moment", known, "last", "task").drop_nulls("last")
-    edges.add(EdgeKind.WAKE_UP, late["last"], late["moment"], 0)
+    is_creation, is_first = creates[points.label_of[points.interval]] & ~points.is_end, points.is_host & (points.before == NONE)
+    moments = pl.DataFrame({"task": parts.run.events.rows.task[points.row], "moment": np.arange(len(points.row))})
+    first = moments.filter(pl.Series(is_first))
+    for is_source in (is_creation, points.is_host & ~is_first):
+        sources = moments.filter(pl.Series(is_source)).rename({"moment": "source"})
+        last = with_last(first, "moment", sources, "source", "task", allow_exact_matches=False)
+        caused = last.drop_nulls("source")
+        edges.add(EdgeKind.WAKE_UP, caused["source"], caused["moment"], 0)
+        first = last.filter(pl.col("source").is_null()).select("task", "moment")
 
 
 def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
