@@ -309,7 +309,7 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
 
     Of a rank that takes longer, the edges that determine when it arrives take less, all by one share; only of some `tasks`,
     where these are not None."""
-    arrivals = _arrivals(built)
+    arrivals, tasks = _arrivals(built), range(len(built.context.events.rows.tasks)) if tasks is None else tasks
     # No member of a collective waits for another one.
     alone = _setting(REMOVED, lambda edges: np.isin(edges.kind, (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE)))
     less = np.zeros(len(built.graph.source), dtype=np.int64)
@@ -338,7 +338,7 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     return pl.DataFrame(members).filter(pl.Series(waits)).with_columns(members=pl.col("task").hash().sum().over("hub"))
 
 
-def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> None:
+def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int]) -> None:
     """Add to what edges take `less`, ns, by what late ranks arrive later than typical ones in the replay `alone`, in which no
     member waits."""
     timed = arrivals.with_columns(time=pl.Series(alone.time[arrivals["moment"].to_numpy()])).sort("task", "time", "moment")
@@ -346,9 +346,7 @@ def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFr
     timed = timed.with_columns(since=pl.col("time").shift(fill_value=0).over("task", "members"))
     length = pl.col("time") - pl.col("since")
     typical = length.quantile(0.5, interpolation="lower").over("hub").cast(pl.Int64)
-    late = timed.with_columns(excess=length - typical).filter(pl.col("excess") > 0)
-    if tasks is not None:
-        late = late.filter(pl.col("task").is_in(list(tasks)))
+    late = timed.with_columns(excess=length - typical).filter(pl.col("excess") > 0, pl.col("task").is_in(list(tasks)))
     graph, of_late = built.graph, (late[name].to_numpy() for name in ("moment", "since", "task", "excess"))
     # What belongs to other ranks takes no less.
     counts = ~np.isin(graph.kind, (*TRANSFERS, EdgeKind.ARRIVAL))

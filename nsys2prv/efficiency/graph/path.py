@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, open_waits
+from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
@@ -254,7 +254,7 @@ class MeasuredGraph:
     @cached_property
     def waits(self) -> OpenWaits:
         """Waits for what is not known."""
-        return open_waits(self.built)
+        return OpenWaits(self.built)
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.

@@ -181,10 +181,8 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
 
 
 def _open_calls(parts: GraphParts) -> Numbers:
-    """Ends of calls of MPI that may wait for ranks which are not in the run."""
+    """Ends of calls of MPI that may wait for ranks which are not in the run, if it has not all."""
     points, labels = parts.points, parts.labels
-    if parts.run.events.has_all_ranks:
-        return np.zeros(0, dtype=np.int64)
     phases = labels.by_name(message_parts(pl.col("name")).cast(pl.Int64))
     # Other collectives than these do not wait.
     is_collective = labels.by_name(first_match(pl.col("name"), WAITING_COLLECTIVES, 0)) > 0
@@ -192,7 +190,7 @@ def _open_calls(parts: GraphParts) -> Numbers:
     moves = phases & (MessagePart.SENDS | MessagePart.RECEIVES) > 0
     for_one = moves & (phases & (MessagePart.LATER | MessagePart.DEFINES) == 0)
     # One that waits for several may wait for one that is missing beside those that are there.
-    is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
+    is_mpi = labels.is_of(*event_types.MPI_TYPES.values()) & (not parts.run.events.has_all_ranks)
     is_open = (is_mpi & for_several)[points.label_of]
     is_open |= (is_mpi & for_one)[points.label_of] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
     return points.end[is_open].astype(np.int64)

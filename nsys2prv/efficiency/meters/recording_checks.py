@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import recorded_waits
+from nsys2prv.efficiency.graph.cuda_waits import recorded_waits, with_last
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -78,12 +78,10 @@ def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) ->
     is_of_task = (kind == SYNC_DEVICE) & task.is_in(of_one_device)
     # Numbers of streams are not negative: these stand for all streams of a task.
     key = pl.when(kind == SYNC_STREAM).then(pl.col("stream").cast(pl.Int64)).when(is_of_task).then(-2 - task)
-    syncs = recorded_waits(run).select(begin="start", until="end", key=key).drop_nulls("key").sort("begin")
+    syncs = recorded_waits(run).select(begin="start", until="end", key=key).drop_nulls("key")
     keys = (-2 - rows.task[row], row)
     work = pl.concat(launches.select("time", "to_time", "device", key=pl.Series(key, dtype=pl.Int64)) for key in keys)
-    waited = work.sort("time").join_asof(
-        syncs, left_on="time", right_on="begin", by="key", strategy="forward", check_sortedness=False
-    )
+    waited = with_last(work, "time", syncs, "begin", "key", strategy="forward")
     late = waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time"))
     return dict(late.group_by("device").len().iter_rows())
 
