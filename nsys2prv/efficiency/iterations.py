@@ -375,14 +375,11 @@ def _numbered(operations: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFram
     collectives = {group: part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
     parts = [part for _, part in sorted(iterations.partition_by("group", as_dict=True).items())]
     reference = max(parts, key=len)
-    shifts = [_shift(part, reference, collectives) for part in parts]
-    if None in shifts:
-        raise _NoIterations("which iterations of several tasks are the same ones is not decidable")
-    return pl.concat(part.with_columns(pl.col("number") + shift) for part, shift in zip(parts, shifts, strict=True))
+    return pl.concat(part.with_columns(pl.col("number") + _shift(part, reference, collectives)) for part in parts)
 
 
-def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[Any, Numbers]) -> int | None:
-    """What has to be added to the numbers of a group, that they are those of another one; None: it is not decidable."""
+def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[Any, Numbers]) -> int:
+    """What has to be added to the numbers of a group, that they are those of another one."""
     begins, of_reference = (frame["begin"].to_numpy() for frame in (part, reference))
     period = max(float(np.median(np.diff(of_reference))), 1.0)
     ends, ends_of_reference = (collectives.get(frame["group"][0], begins[:0]) for frame in (part, reference))
@@ -397,4 +394,6 @@ def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[Any
     compared = min(len(begins), len(of_reference))
     late = (begins[:compared] - of_reference[:compared]) / period
     shift = round(float(np.median(late)))
-    return shift if np.mean(np.abs(late - shift) <= _TOGETHER) >= _NEARLY_ALL else None
+    if np.mean(np.abs(late - shift) <= _TOGETHER) < _NEARLY_ALL:
+        raise _NoIterations("which iterations of several tasks are the same ones is not decidable")
+    return shift

@@ -67,14 +67,11 @@ def _in_calls(edges: Edges, of_labels: Mask) -> Mask:
     return inside
 
 
-def _on_network(edges: Edges) -> Mask:
-    """Transfers, and calls whose message was still on its way when they began."""
-    receives: Mask = (edges.kind == EdgeKind.BLOCKED_CALL) & edges.graph.receives[edges.target]
-    return receives | np.isin(edges.kind, TRANSFERS)
-
-
-ideal_network = _setting(0, _on_network)
-"""Transfers of collectives and messages take no time."""
+ideal_network = _setting(
+    0,
+    lambda edges: np.isin(edges.kind, TRANSFERS) | ((edges.kind == EdgeKind.BLOCKED_CALL) & edges.graph.receives[edges.target]),
+)
+"""Transfers of collectives and messages take no time, nor do calls whose message was still on its way when they began."""
 
 
 def no_launch_cost(built: BuiltGraph) -> Step:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -95,25 +94,51 @@ class GraphLabels:
         return self.frame.select(pl.col("name").fill_null("")).select(value).to_series().to_numpy()
 
 
-@dataclass(frozen=True)
 class RunMoments:
     """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first.
 
     Of each moment, in that order, there are `time`, `row` and `label` (what host threads did until then, and on devices that of
     the interval); its `interval`, and whether it `is_end`, and `is_host`: on a host thread; and the moment `before` on its row,
-    on streams the last end. Of each interval `start` and `end` are its moments, and `label_of` is its label."""
+    on streams the last end. Of each interval `start` and `end` are its moments, and `label_of` is its label.
 
-    time: Numbers
-    row: Places
-    label: Places
-    interval: Places
-    is_end: Mask
-    is_host: Mask
-    before: Places
-    start: Places
-    end: Places
-    label_of: Places
-    devices: int
+    At one time ends come before starts, ends of inner calls before those of outer ones, starts of calls before those of what
+    they launch, and ends of operations before those of calls that wait for them (`may_wait`). The order depends on what the
+    intervals are, not on their places. The number of rows is `rows`."""
+
+    def __init__(
+        self, row: Places, begin: Numbers, end: Numbers, label: Places, devices: int, may_wait: Mask, rows: int
+    ) -> None:
+        size, end = len(row), np.maximum(begin, end)
+        time = np.concatenate([begin, end])
+        event = np.argsort(time, kind="stable").astype(np.int32)
+        time = time[event]
+        like_before = ~differ_from_before(time)
+        # Few moments have the same time: only these are sorted by more than that.
+        tied = np.flatnonzero(like_before | np.append(like_before[1:], False)[: len(event)])
+        at = event[tied]
+        place, is_end = at % np.int32(max(size, 1)), at >= size
+        since, until, waits = begin[place], end[place], may_wait[place]
+        has_length, on_host = until > since, place >= devices
+        inner = np.where(has_length, np.where(is_end, -since, -until), 0)
+        # Of what has no length: calls that launch, the start of those that wait, operations, the end of those that wait.
+        no_length = np.where(on_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
+        of_hosts = np.where(has_length, (on_host == is_end).astype(np.int64), no_length)
+        turn = np.where(has_length, np.where(is_end, 0, 2), 1)
+        # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
+        sign = np.where(waits & is_end & (since == until), -1, 1)
+        order = sign * (place.astype(np.int64) * 2 + is_end)
+        keys = (order, sign * label[place], row[place], inner, of_hosts, turn, time[tied])
+        event[tied] = at[np.lexsort(keys)]
+        moment: Places = np.empty(2 * size, dtype=np.int32)
+        moment[event] = np.arange(2 * size, dtype=np.int32)
+        self.start, self.end, self.label_of, self.devices = moment[:size], moment[size:], label, devices
+        self.time, self.interval, self.is_end = time, event % np.int32(max(size, 1)), event >= size
+        self.row, self.label, self.is_host = row[self.interval], label[self.interval], self.interval >= devices
+        top, below = np.full(rows, NONE, dtype=np.int32), np.full(size - devices, NONE, dtype=np.int32)
+        has_ended = np.zeros(size - devices, dtype=np.int8)
+        last, self.before = np.full(rows, NONE, dtype=np.int32), np.empty(2 * size, dtype=np.int32)
+        inputs = (self.row, self.interval, self.is_end, label, devices)
+        run_loop(_look_back, inputs, (top, below, has_ended, last, self.label, self.before))
 
     def intervals(self, which: npt.NDArray[Any]) -> pl.DataFrame:
         """Some intervals, by a mask or their numbers: columns `interval` (number), `row`, `label`, the moments `start` and
@@ -144,48 +169,6 @@ class RunMoments:
     def ends(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "end") -> Numbers:
         """Moments at which something ends, likewise."""
         return self.starts(frame, row_column, time_column, is_end=True)
-
-
-def run_moments(
-    row: Places, begin: Numbers, end: Numbers, label: Places, devices: int, may_wait: Mask, rows: int
-) -> RunMoments:
-    """The moments of intervals, of which the first ones (`devices`) are on devices; `may_wait` are those that can wait for a
-    device, and `rows` is the number of rows.
-
-    At one time ends come before starts, ends of inner calls before those of outer ones, starts of calls before those of what
-    they launch, and ends of operations before those of calls that wait for them. The order depends on what the intervals are,
-    not on their places."""
-    size, end = len(row), np.maximum(begin, end)
-    time = np.concatenate([begin, end])
-    event = np.argsort(time, kind="stable").astype(np.int32)
-    time = time[event]
-    like_before = ~differ_from_before(time)
-    # Few moments have the same time: only these are sorted by more than that.
-    tied = np.flatnonzero(like_before | np.append(like_before[1:], False)[: len(event)])
-    at = event[tied]
-    place, is_end = at % np.int32(max(size, 1)), at >= size
-    since, until, waits = begin[place], end[place], may_wait[place]
-    has_length, on_host = until > since, place >= devices
-    inner = np.where(has_length, np.where(is_end, -since, -until), 0)
-    # Of what has no length: calls that launch, the start of those that wait, operations, the end of those that wait.
-    no_length = np.where(on_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
-    of_hosts = np.where(has_length, (on_host == is_end).astype(np.int64), no_length)
-    turn = np.where(has_length, np.where(is_end, 0, 2), 1)
-    # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
-    sign = np.where(waits & is_end & (since == until), -1, 1)
-    order = sign * (place.astype(np.int64) * 2 + is_end)
-    keys = (order, sign * label[place], row[place], inner, of_hosts, turn, time[tied])
-    event[tied] = at[np.lexsort(keys)]
-    moment = np.empty(2 * size, dtype=np.int32)
-    moment[event] = np.arange(2 * size, dtype=np.int32)
-    interval, is_end = event % np.int32(max(size, 1)), event >= size
-    row, until_then = row[interval], label[interval]
-    top, below = np.full(rows, NONE, dtype=np.int32), np.full(size - devices, NONE, dtype=np.int32)
-    has_ended = np.zeros(size - devices, dtype=np.int8)
-    last, before = np.full(rows, NONE, dtype=np.int32), np.empty(2 * size, dtype=np.int32)
-    run_loop(_look_back, (row, interval, is_end, label, devices), (top, below, has_ended, last, until_then, before))
-    is_host = interval >= devices
-    return RunMoments(time, row, until_then, interval, is_end, is_host, before, moment[:size], moment[size:], label, devices)
 
 
 def _look_back(

@@ -6,15 +6,13 @@ docs/efficiency.md ("What waits for what") says for what."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, with_last
 from nsys2prv.efficiency.graph.moments import GraphLabels, GraphParts, class_code, columns_of
-from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind, RunGraph
+from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, measure_nccl
@@ -34,7 +32,6 @@ _MOST_OVERLAPS = 0.01
 """Part of the copies of a direction, at most, that start before the former one has ended, if there is one copy engine."""
 
 
-@dataclass(frozen=True)
 class BuiltGraph:
     """The graph of a run, settled, with the `labels` of its moments and the run that is its `context`.
 
@@ -44,16 +41,44 @@ class BuiltGraph:
 
     `open_ends` are the moments, in order, at which something ends that may have waited for ranks that are not in the run, or
     that can't be matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
-    `open_collectives` of them are of collectives, and not of sends and receives of NCCL."""
+    `open_collectives` of them are of collectives, and not of sends and receives of NCCL.
 
-    graph: RunGraph
-    labels: GraphLabels
-    left_out: dict[EdgeKind, int]
-    context: MeasuredRun
-    counted_rows: Mask
-    open_ends: Numbers
-    open_collectives: int
-    backward: Numbers
+    Of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its waits for CUDA
+    events, and for places in launch queues."""
+
+    def __init__(self, run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> None:
+        counted = run.events.rows.kind == STREAM
+        # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
+        on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
+        operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
+        calls = _outermost_calls(run)
+        labels = GraphLabels(run.events, (operations, calls))
+        row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
+        label = np.concatenate([labels.of(operations), labels.of(calls)])
+        may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
+        points = moments.RunMoments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
+        counted[row[np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))[label]]] = True
+        launches = launches_of(run).filter(pl.Series(on_streams))
+        parts = GraphParts(run, labels, points, launches)
+        del operations, calls, row, begin, end, label, may_wait, launches
+        host_waits.wait_for_devices(parts, by_events.on_hosts)
+        host_waits.wait_for_messages(parts)
+        host_waits.wait_for_members(parts)
+        host_waits.wait_for_signals(parts)
+        host_waits.wait_for_driver(parts)
+        awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
+        parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
+        _add_copy_engines(parts)
+        _add_device_edges(parts)
+        unmatched = _add_nccl_kernels(parts, nccl)
+        open_calls = _open_calls(parts)
+        _add_host_edges(parts, _add_calls_that_wait(parts, blocked.calls))
+        self.open_collectives = len(open_calls) + int((~labels.is_pair[points.label_of[points.interval[unmatched]]]).sum())
+        self.open_ends: Numbers = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
+        self.context, self.labels, self.counted_rows, edges = run, labels, counted, parts.edges
+        del points, parts  # Putting edges in order takes memory.
+        self.backward: Numbers = np.unique(np.concatenate(edges.backward)).astype(np.int64)
+        self.left_out, self.graph = dict(+edges.left_out), edges.graph()
 
     @property
     def warnings(self) -> list[str]:
@@ -64,44 +89,7 @@ class BuiltGraph:
 
 def graph_of_run(run: MeasuredRun) -> BuiltGraph:
     """The graph of a run of which nothing was measured yet."""
-    return built_graph(run, measure_nccl(run), cuda_waits.event_edges(run), cuda_waits.blocked_calls(run))
-
-
-def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
-    """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
-    waits for CUDA events, and for places in launch queues."""
-    counted = run.events.rows.kind == STREAM
-    # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
-    on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
-    operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-    calls = _outermost_calls(run)
-    labels = GraphLabels(run.events, (operations, calls))
-    row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
-    label = np.concatenate([labels.of(operations), labels.of(calls)])
-    may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
-    points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
-    counted[row[np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))[label]]] = True
-    launches = launches_of(run).filter(pl.Series(on_streams))
-    parts = GraphParts(run, labels, points, launches)
-    del operations, calls, row, begin, end, label, may_wait, launches
-    host_waits.wait_for_devices(parts, by_events.on_hosts)
-    host_waits.wait_for_messages(parts)
-    host_waits.wait_for_members(parts)
-    host_waits.wait_for_signals(parts)
-    host_waits.wait_for_driver(parts)
-    awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
-    parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
-    _add_copy_engines(parts)
-    _add_device_edges(parts)
-    unmatched = _add_nccl_kernels(parts, nccl)
-    open_calls = _open_calls(parts)
-    _add_host_edges(parts, _add_calls_that_wait(parts, blocked.calls))
-    collectives = len(open_calls) + int((~labels.is_pair[points.label_of[points.interval[unmatched]]]).sum())
-    open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
-    edges = parts.edges
-    del points, parts  # Putting edges in order takes memory.
-    backward = np.unique(np.concatenate(edges.backward)).astype(np.int64)
-    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, open_ends, collectives, backward)
+    return BuiltGraph(run, measure_nccl(run), cuda_waits.event_edges(run), cuda_waits.blocked_calls(run))
 
 
 def _calls_by_thread(run: MeasuredRun) -> pl.DataFrame:
