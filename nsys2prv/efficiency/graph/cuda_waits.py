@@ -113,9 +113,9 @@ def event_edges(run: MeasuredRun) -> EventEdges:
     if RECORDS.name not in run.events.collections:
         return EventEdges(_inferred(run, of_streams, operations), nothing)
     records = _records(run, operations)
-    next_on = with_last(of_streams.drop("row", "until"), "call", operations, "issued", "stream", strategy="forward")
-    followed = next_on.drop_nulls("row").select("wait", "stream", "row", "start", "end")
-    on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "stream", "row", start="call", end="until")
+    waiting = of_streams.select("wait", "call", row="stream")
+    followed = with_last(waiting, "call", operations, "issued", "row", strategy="forward").drop_nulls("start")
+    on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "row", start="call", end="until")
     awaited = _awaited(_bound(waits, records), records)
     return EventEdges(_edges(followed, awaited, pl.col("start")), _edges(on_hosts, awaited, pl.col("end")))
 
@@ -143,10 +143,9 @@ def launches_of(run: MeasuredRun) -> pl.DataFrame:
 
 
 def _operations(run: MeasuredRun) -> pl.DataFrame:
-    """Operations whose calls are known, in the order of the calls: stream and row (the same), issued (when it was called),
-    start, end."""
-    row, issued = pl.col("row").cast(pl.Int64), launches_of(run)["launched"].alias("issued")
-    operations = run.operations.select(row.alias("stream"), row, issued, "start", "end")
+    """Operations whose calls are known, in the order of the calls: row, issued (when it was called), start, end."""
+    issued = launches_of(run)["launched"].alias("issued")
+    operations = run.operations.select(pl.col("row").cast(pl.Int64), issued, "start", "end")
     return operations.filter(pl.col("issued") != NONE).sort("issued", maintain_order=True)
 
 
@@ -160,14 +159,14 @@ def _records(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
         event="value",
         call=pl.col("start") - pl.col("since_call").fill_null(0),
     )
-    last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
+    last = operations.select(pl.col("row").alias("stream"), pl.all().name.prefix("last_"))
     return with_last(records, "call", last, "last_issued", "stream", allow_exact_matches=False).sort("record")
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
     """Pairs of what waits and what it waits for, that ended before it was `released`."""
     pairs = waiting.join(awaited, on="wait", how="inner").filter(
-        pl.col("awaited_row").ne_missing(pl.col("stream")),  # what comes before in its own stream
+        pl.col("awaited_row") != pl.col("row"),  # what comes before in its own stream
         pl.col("awaited_end") <= released,
     )
     last = pairs.sort("awaited_start").unique(["row", "start", "awaited_row"], keep="last", maintain_order=True)
@@ -213,15 +212,16 @@ def _inferred(run: MeasuredRun, waits: pl.DataFrame, operations: pl.DataFrame) -
     is_record = run.is_named(run.calls, event_types.CUDA_CALL, "(?i)EventRecord")
     records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.
-    recorded = with_last(waits.drop("until"), "call", records, "recorded", "row").drop_nulls("recorded").drop("row")
+    recorded = with_last(waits.drop("until"), "call", records, "recorded", "row").drop_nulls("recorded")
+    recorded = recorded.drop("row").rename({"stream": "row"})
     # Operations, each with its last wait, that started later than their launch and their stream explain.
-    in_order = operations.sort("start").with_columns(former=pl.col("end").shift(1).over("stream")).sort("issued", "start")
-    next_on = with_last(recorded, "call", in_order, "issued", "stream", strategy="forward").drop_nulls("row")
+    in_order = operations.sort("start").with_columns(former=pl.col("end").shift(1).over("row")).sort("issued", "start")
+    next_on = with_last(recorded, "call", in_order, "issued", "row", strategy="forward").drop_nulls("start")
     last_waits = next_on.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
     held = last_waits.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
-    of_tasks = run.events.rows.located(operations).select(pl.col("task").cast(pl.Int64), other="stream").unique()
-    candidates = held.join(of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
-    last = operations.select(other="stream", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
+    of_tasks = run.events.rows.located(operations).select(pl.col("task").cast(pl.Int64), other="row").unique()
+    candidates = held.join(of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("row"))
+    last = operations.select(other="row", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
     pairs = with_last(candidates, "recorded", last, "launched", "other", allow_exact_matches=False)
     released = pl.col("start") - pl.col("awaited_end")
     fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))
