@@ -77,11 +77,11 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     except _NoIterations as reason:
         return RunIterations(none, work, reason=str(reason))
     task, device = pl.col("group") // len(rows.devices), pl.col("group") % len(rows.devices)
-    numbered = iterations.with_columns(pl.col("number") - pl.col("number").min(), task=task, device=device)
     ordered = operations.filter(pl.col("group") >= 0).sort("group", "start").select("group", "start").cast(pl.Int64)
     starts, edges = Moments.of(*ordered.to_numpy().T), iterations.select("group", "begin", "end").cast(pl.Int64).to_numpy().T
     counts = starts.find(edges[0], edges[2] - 1) - starts.find(edges[0], edges[1] - 1)
-    numbered = numbered.with_columns(operations=pl.Series(counts))
+    number = pl.col("number") - pl.col("number").min()
+    numbered = iterations.with_columns(number, task=task, device=device, operations=pl.Series(counts))
     return RunIterations(numbered.select(*ITERATION_SCHEMA).cast(pl.Int64).sort("number", "task", "device"), work, how)
 
 

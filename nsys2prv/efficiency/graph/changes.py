@@ -13,7 +13,7 @@ from nsys2prv.efficiency.graph.moments import CLASS_QUANTILE
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Numbers, Spans
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
+from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.what_if_options import Scaling
 from nsys2prv.errors import UsageError
@@ -244,12 +244,12 @@ def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     return step
 
 
-def without_calls(built: BuiltGraph, cause: int, tasks: Sequence[int], begin: int, end: int) -> Step:
-    """Calls of a category (a place in CAUSES) in some tasks, from a begin to an end, ns, take no time and wait for nothing."""
-    is_cause, of_task = built.labels.causes == cause, np.isin(built.context.events.rows.task, tasks)
+def without_allocations(built: BuiltGraph, tasks: Sequence[int], begin: int, end: int) -> Step:
+    """Calls that allocate or free in some tasks, from a begin to an end, ns, take no time and wait for nothing."""
+    allocates, of_task = built.labels.causes == ALLOCATION, np.isin(built.context.events.rows.task, tasks)
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        inside = of_task[edges.row] & is_cause[edges.label] & (edges.begin >= begin) & (edges.end <= end)
+        inside = of_task[edges.row] & allocates[edges.label] & (edges.begin >= begin) & (edges.end <= end)
         shorter = np.where(inside & np.isin(edges.kind, _CALLS), 0, weight)
         return np.where(inside & np.isin(edges.kind, _FOR_DEVICES), REMOVED, shorter)
 

@@ -40,13 +40,14 @@ _MOST_MISSING = 8
 """Calls that may be missing at the beginning of a task."""
 _COLLECTIVE = ["communicator", "place"]
 COLLECTIVE_SCHEMA = {
-    **dict.fromkeys(("collective", "start", "end", "kind", "members", "awaited_start"), pl.Int64),
+    **dict.fromkeys(("collective", "start", "end", "kind", "waiting", "members", "awaited_start"), pl.Int64),
     **dict.fromkeys(("row", "awaited_row"), pl.Int32),
     "blocking": pl.Boolean,
 }
-"""A member of a collective: number of the collective, row and times of the call, ns; its name (a value of MPI_COLLECTIVE), and
-whether it is blocking (MPI_Iallreduce is not); number of members; row and start of the member without which it could not end,
-the last one that called, or the root: null for itself, where it need not wait for another, and where the root is not known."""
+"""A member of a collective: number of the collective, row and times of the call, ns; its name (a value of MPI_COLLECTIVE), who
+waits in it (as in WAITING_COLLECTIVES; 0: not known), and whether it is blocking (MPI_Iallreduce is not); number of members;
+row and start of the member without which it could not end, the last one that called, or the root: null for itself, where it
+need not wait for another, and where the root is not known."""
 
 
 # Each of these adds the edges of what calls of host threads waited for, and sets what these calls take by themselves.
@@ -173,19 +174,17 @@ def wait_for_messages(parts: GraphParts) -> None:
 def wait_for_members(parts: GraphParts) -> None:
     """Collective calls of MPI."""
     members, points, edges = mpi_collectives(parts.run).filter("blocking"), parts.points, parts.edges
-    start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
+    start, end, waiting, last_row, last_start = columns_of(members, "start", "end", "waiting", "awaited_row", "awaited_start")
     ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
     is_alone, is_matched = (ended != NONE) & (last_row == NONE), (ended != NONE) & (hub != NONE)
     call = points.interval[ended]
     transfer = class_code(EdgeKind.TRANSFER, points.label_of[call])
-    parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)
     edges.takes(transfer[is_alone], (end - start)[is_alone])
-    parts.set_alone(call[is_matched], EdgeKind.TRANSFER, transfer[is_matched])
+    for which, alone in ((is_alone, WHOLE), (is_matched, transfer[is_matched])):
+        parts.alone_kind[call[which]], parts.alone_weight[call[which]] = EdgeKind.TRANSFER, alone
     edges.add(EdgeKind.COLLECTIVE, hub, ended, transfer)
     # In a replay another member may be the last; a root that sends does not wait.
-    names = named_values(parts.run, event_types.MPI_COLLECTIVE)
-    from_root = names.filter(first_match(pl.col("name"), WAITING_COLLECTIVES, 0) == FROM_ROOT)["value"]
-    of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
+    of_all = is_matched & (start <= last_start) & (waiting != FROM_ROOT)
     edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 
 

@@ -69,9 +69,7 @@ class GraphLabels:
         self.frame = labels.with_columns(name=events.named(labels["number"], labels["value"]))
         names = self.frame["name"].fill_null("")
         is_call, is_mpi = self.is_of(event_types.CUDA_CALL), self.is_of(*event_types.MPI_TYPES.values())
-        self.waits: Numbers = np.where(
-            is_call, self.by_name(first_match(pl.col("name"), _WAITS, CallWait.NOTHING)), CallWait.NOTHING
-        )
+        self.waits: Numbers = np.where(is_call, self.by_name(first_match(pl.col("name"), _WAITS, 0)), CallWait.NOTHING)
         self.causes: Numbers = np.where(is_call, call_categories(names), np.where(is_mpi, MPI, OS))
         self.causes[NONE] = NO_CALL
 
@@ -304,17 +302,13 @@ def _arrange(
 class GraphParts:
     """What the graph of a run is built of; `launches` are those of all operations: `row` of the thread and time, `launched`, ns
     (-1: not known). `alone_kind` and `alone_weight` are what intervals that waited for something take by themselves: kind of
-    edge (NONE: they did not wait), and least weight."""
+    edge (NONE: they did not wait), and least weight. What is set last counts."""
 
     def __init__(self, run: MeasuredRun, labels: GraphLabels, points: RunMoments, launches: pl.DataFrame) -> None:
         self.run, self.labels, self.points, self.launches = run, labels, points, launches
         self.edges = EdgeCollector(points.time, points.row, points.label)
         self.alone_kind = np.full(len(points.label_of), NONE, dtype=np.int8)
         self.alone_weight = np.zeros(len(points.label_of), dtype=np.int64)
-
-    def set_alone(self, calls: npt.NDArray[Any], kind: EdgeKind, weight: npt.NDArray[Any] | int) -> None:
-        """Set what calls that waited for something take by themselves. What is set last counts."""
-        self.alone_kind[calls], self.alone_weight[calls] = kind, weight
 
     def add_waits(
         self, kind: EdgeKind, source: AnyColumn, ended: AnyColumn, weight: AnyColumn | int, alone: int | None = None
@@ -325,4 +319,4 @@ class GraphParts:
         source, ended = np.asarray(source), np.asarray(ended)
         calls = self.points.interval[ended[(source != NONE) & (ended != NONE)]]
         of_class = class_code(EdgeKind.BLOCKED_CALL, self.points.label_of[calls])
-        self.set_alone(calls, EdgeKind.BLOCKED_CALL, of_class if alone is None else alone)
+        self.alone_kind[calls], self.alone_weight[calls] = EdgeKind.BLOCKED_CALL, of_class if alone is None else alone

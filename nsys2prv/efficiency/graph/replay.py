@@ -181,16 +181,9 @@ class RunGraph:
 class Edges:
     """Edges of a graph: columns of equal length.
 
-    Attributes
-    ----------
-    number
-        Places in the columns of the graph; of edges that follow each other a slice, and nothing is copied.
-    kind, weight
-        An EdgeKind, and the weight as measured, ns.
-    source, target
-        Moments where they begin and end; `source_row` and `row` are their rows, `begin` and `end` their measured times, ns, and
-        `label` is that of the target.
-    """
+    `number` are their places in the columns of the graph; of edges that follow each other a slice, and nothing is copied.
+    `kind` is an EdgeKind, `weight` that as measured, ns. `source` and `target` are the moments where they begin and end,
+    `source_row` and `row` their rows, `begin` and `end` their measured times, ns; `label` is that of the target."""
 
     graph: RunGraph
     number: Any

@@ -187,15 +187,14 @@ def _open_calls(parts: GraphParts) -> Numbers:
 def _add_calls_that_wait(parts: GraphParts, in_queue: pl.DataFrame) -> Mask:
     """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
     points, edges = parts.points, parts.edges
-    calls = points.intervals(parts.alone_kind != NONE)
-    waited = calls["interval"].to_numpy()
-    calls = calls.with_columns(kind=parts.alone_kind[waited], weight=parts.alone_weight[waited])
+    waited = np.flatnonzero(parts.alone_kind != NONE)
     # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
-    calls = calls.filter(pl.Series(points.before[points.end[waited]]) == pl.col("start"))
-    for (kind,), of_kind in calls.group_by("kind"):
-        edges.add(EdgeKind(kind), of_kind["start"], of_kind["end"], of_kind["weight"])
+    waited = waited[points.before[points.end[waited]] == points.start[waited]]
+    for kind in np.unique(parts.alone_kind[waited]).tolist():
+        of_kind = waited[parts.alone_kind[waited] == kind]
+        edges.add(EdgeKind(kind), points.start[of_kind], points.end[of_kind], parts.alone_weight[of_kind])
     is_replaced = np.zeros(len(points.time), dtype=bool)
-    is_replaced[calls["end"].to_numpy()] = True
+    is_replaced[points.end[waited]] = True
     free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
     end = np.where((free != NONE) & (start != NONE), points.ends(in_queue, "row", "until"), NONE)
     edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
