@@ -186,8 +186,8 @@ def _bound(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 
 def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Last operations before the records that waits are for (wait, awaited_row, awaited_start, awaited_end), and
-    those that the stream had waited for when it recorded with no operation in between."""
+    """Last operations before the records that waits are for (wait, awaited_row, awaited_start, awaited_end), and those that the
+    stream had waited for when it recorded with no operation in between."""
     of_streams = bound.drop_nulls("stream").select("stream", waited="call", next_record="record")
     links = of_streams.join(records.select(next_record="record", source="stream"), on="next_record", maintain_order="left")
     sources = links.select("stream", "source").unique()
