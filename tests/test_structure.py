@@ -39,7 +39,7 @@ CEILINGS = {
     "run": (2_278, 9),
     "trace": (971, 6),
     "paraver": (3_804, 17),
-    "efficiency": (17_275, 69),
+    "efficiency": (17_165, 69),
     "demo": (1_737, 9),
     "cli": (758, 5),
     "api": (341, 2),

@@ -77,11 +77,11 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
     except _NoIterations as reason:
         return RunIterations(none, work, reason=str(reason))
     task, device = pl.col("group") // len(rows.devices), pl.col("group") % len(rows.devices)
-    numbered = iterations.with_columns(pl.col("number") - pl.col("number").min(), task=task, device=device)
     ordered = operations.filter(pl.col("group") >= 0).sort("group", "start").select("group", "start").cast(pl.Int64)
     starts, edges = Moments.of(*ordered.to_numpy().T), iterations.select("group", "begin", "end").cast(pl.Int64).to_numpy().T
     counts = starts.find(edges[0], edges[2] - 1) - starts.find(edges[0], edges[1] - 1)
-    numbered = numbered.with_columns(operations=pl.Series(counts))
+    number = pl.col("number") - pl.col("number").min()
+    numbered = iterations.with_columns(number, task=task, device=device, operations=pl.Series(counts))
     return RunIterations(numbered.select(*ITERATION_SCHEMA).cast(pl.Int64).sort("number", "task", "device"), work, how)
 
 
@@ -234,24 +234,20 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
     the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
     work, `busy`, before it."""
     number, value = (operations[name].to_numpy() for name in ("number", "value"))
+    key = distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place
     operations = operations.select(
-        "start",
-        stream=pl.lit(pl.Series(run.events.rows.first_of_stream, dtype=pl.Int32)).gather("row"),
-        end="end",
-        key=pl.Series(distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place, dtype=pl.Int32),
-        group="group",
-        kind=pl.Series(run.kind_of_operations),
+        *("start", "row", "end", "group"), key=pl.Series(key, dtype=pl.Int32), kind=pl.Series(run.kind_of_operations)
     ).filter(pl.col("group") >= 0)
     length, kind = pl.col("end") - pl.col("start"), pl.col("kind")
     idle = (pl.col("start") - pl.col("end").cum_max().shift(1)).clip(0).fill_null(0)
     works = {}
     for (group,), part in operations.partition_by("group", as_dict=True).items():
-        times = part.group_by("stream").agg(kernels=(length * (kind == KERNEL)).sum(), total=length.sum())
-        main = times.sort("kernels", "total", "stream", descending=[True, True, False])["stream"][0]
-        ordered = in_content_order(part, ["start"]).select("key", "start", "end", "stream", "kind", idle=idle)
+        times = part.group_by("row").agg(kernels=(length * (kind == KERNEL)).sum(), total=length.sum())
+        main = times.sort("kernels", "total", "row", descending=[True, True, False])["row"][0]
+        ordered = in_content_order(part, ["start"]).select("key", "start", "end", "row", "kind", idle=idle)
         # Beside others, NCCL kernels are no work: they wait for other ranks.
         spent = length * ((kind != NCCL) | (kind == NCCL).all())
-        works[int(group)] = ordered.filter(pl.col("stream") == main).with_columns(busy=spent.cum_sum() - spent)
+        works[int(group)] = ordered.filter(pl.col("row") == main).with_columns(busy=spent.cum_sum() - spent)
     return works
 
 
@@ -379,14 +375,11 @@ def _numbered(operations: pl.DataFrame, iterations: pl.DataFrame) -> pl.DataFram
     collectives = {group: part["end"].to_numpy() for (group,), part in ends.partition_by("group", as_dict=True).items()}
     parts = [part for _, part in sorted(iterations.partition_by("group", as_dict=True).items())]
     reference = max(parts, key=len)
-    shifts = [_shift(part, reference, collectives) for part in parts]
-    if None in shifts:
-        raise _NoIterations("which iterations of several tasks are the same ones is not decidable")
-    return pl.concat(part.with_columns(pl.col("number") + shift) for part, shift in zip(parts, shifts, strict=True))
+    return pl.concat(part.with_columns(pl.col("number") + _shift(part, reference, collectives)) for part in parts)
 
 
-def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[Any, Numbers]) -> int | None:
-    """What has to be added to the numbers of a group, that they are those of another one; None: it is not decidable."""
+def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[Any, Numbers]) -> int:
+    """What has to be added to the numbers of a group, that they are those of another one."""
     begins, of_reference = (frame["begin"].to_numpy() for frame in (part, reference))
     period = max(float(np.median(np.diff(of_reference))), 1.0)
     ends, ends_of_reference = (collectives.get(frame["group"][0], begins[:0]) for frame in (part, reference))
@@ -401,4 +394,6 @@ def _shift(part: pl.DataFrame, reference: pl.DataFrame, collectives: Mapping[Any
     compared = min(len(begins), len(of_reference))
     late = (begins[:compared] - of_reference[:compared]) / period
     shift = round(float(np.median(late)))
-    return shift if np.mean(np.abs(late - shift) <= _TOGETHER) >= _NEARLY_ALL else None
+    if np.mean(np.abs(late - shift) <= _TOGETHER) < _NEARLY_ALL:
+        raise _NoIterations("which iterations of several tasks are the same ones is not decidable")
+    return shift

@@ -5,6 +5,7 @@ edge of the window, the part inside counts as the whole. Operations of devices a
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -228,9 +229,9 @@ class MeasuredRun:
 
     # -- what runs when -----------------------------------------------------------------------------
 
-    def is_named(self, events: pl.DataFrame, number: int, part_of_name: str) -> pl.Series:
-        """Which events are of a type, with a name that has a text in it."""
-        values = [value for value, name in self.events.names(number).items() if part_of_name in name]
+    def is_named(self, events: pl.DataFrame, number: int, pattern: str) -> pl.Series:
+        """Which events are of a type, with a name in which a regular expression matches something."""
+        values = [value for value, name in self.events.names(number).items() if re.search(pattern, name)]
         return (events["number"] == number) & events["value"].is_in(values)
 
     @cached_property

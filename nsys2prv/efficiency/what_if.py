@@ -302,14 +302,13 @@ def _bounds(uncertain: UncertainRun, options: WhatIfOptions) -> ReplayBounds:
 
 def _path_tables(built: BuiltGraph, replayed: Replay) -> Filled:
     """The critical path with the changes, and of what it and the measured one consist."""
-    key, paths = ["by", "name"], [path.path_segments(built, of_path) for of_path in (replay(built.graph), replayed)]
-    measured, new = (
-        path.PathTotals(built, segments).rows().select(*key, pl.col("total_ns").alias(name))
-        for segments, name in zip(paths, ("measured_ns", "replayed_ns"), strict=True)
+    paths = {"replayed_ns": path.path_segments(built, replayed), "measured_ns": path.path_segments(built, replay(built.graph))}
+    parts = (
+        path.PathTotals(built, segments).rows().select("by", "name", pl.col("total_ns").alias(column))
+        for column, segments in paths.items()
     )
-    of_both = new.join(measured, on=key, how="full", coalesce=True, nulls_equal=True, maintain_order="left_right")
-    totals = of_both.with_columns(pl.col("measured_ns", "replayed_ns").fill_null(0))
-    return {PATH_TOTALS: totals, path.CRITICAL_PATH: path.segment_rows(built, paths[1])}
+    totals = pl.concat(parts, how="diagonal").group_by("by", "name", maintain_order=True).sum()
+    return {PATH_TOTALS: totals, path.CRITICAL_PATH: path.segment_rows(built, paths["replayed_ns"])}
 
 
 def _parts(events: RunEvents, iterations: RunIterations) -> pl.DataFrame:

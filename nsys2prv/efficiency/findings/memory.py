@@ -11,7 +11,7 @@ from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, costs_of, together
 from nsys2prv.efficiency.findings.gap_causes import GapCause, is_pageable, value_of
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, longest_call
-from nsys2prv.efficiency.graph.changes import faster_copies, without_calls, without_waits
+from nsys2prv.efficiency.graph.changes import faster_copies, without_allocations, without_waits
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.host_states import FIRST_CALL
@@ -293,7 +293,7 @@ class Allocations(GapRule, kind="allocations"):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""
         begin, end = finding.losses.devices.select(pl.col("begin").min(), pl.col("end").max()).row(0)
-        return without_calls(built, ALLOCATION, evidence.tasks_of(finding.losses.indices), begin, end)
+        return without_allocations(built, evidence.tasks_of(finding.losses.indices), begin, end)
 
 
 class UnifiedMemory(FindingRule, kind="unified-memory", needs=(rule.UNIFIED_MEMORY,)):

@@ -12,7 +12,6 @@ with the shortest and with the longest of these times. Besides,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph, times_of_loading
-from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers, Spans
+from nsys2prv.efficiency.intervals import Floats, Integers, Moments, Numbers, Spans
 from nsys2prv.efficiency.measured_run import NO_CALL
 from nsys2prv.efficiency.meters.recording_checks import device_clocks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES
@@ -60,21 +59,32 @@ class ReplayBounds(NamedTuple):
     reasons: Sequence[str]
 
 
-@dataclass(frozen=True)
 class OpenWaits:
-    """Edges, in order, in which a thread or a stream may wait for what is not known: `number` in the graph; how much of each
-    may be such a `wait`, ns; and which of them end at the latest when they did (`is_held`)."""
+    """Edges of a run, in order, in which a thread or a stream may wait for what is not known: `number` in the graph, how much
+    of each may be such a `wait`, ns, and which of them end at the latest when they did (`is_held`)."""
 
-    number: Integers
-    wait: Numbers
-    is_held: Mask
+    def __init__(self, built: BuiltGraph) -> None:
+        graph = built.graph
+        may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
+        edges = Edges(graph, np.flatnonzero(may_wait))
+        rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
+        is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
+        is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]
+        off_cpu = Spans(times.select("row", "start", "end")).inside(edges.row, edges.begin, edges.end, is_seen)
+        wait = np.where(is_host, np.where(is_seen, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
+        wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
+        is_open = wait >= _LEAST_OFF_CPU
+        waits = (built.labels.causes == NO_CALL) | waits_in_os(built.labels)
+        long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT), off_cpu, 0)
+        of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
+        is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
+        self.number, self.wait, self.is_held = edges.number[is_open], wait[is_open], is_held[is_open]
 
     def variant(self, edges: Edges, weight: Numbers, limit: Integers, how: int = FOLLOWS) -> Numbers:
         """The variant of a replay without these waits (`how` is FOLLOWS), or in which those that are held end when they did
         (HELD); where changes leave them as they were."""
-        first, behind = edges.graph.first[list(edges.moments)].tolist()
-        here = np.arange(*np.searchsorted(self.number, [first, behind]))
-        place = self.number[here] - first
+        here = np.arange(*np.searchsorted(self.number, [edges.number.start, edges.number.stop]))
+        place = self.number[here] - edges.number.start
         stays = (weight[place] == edges.weight[place]) & (self.is_held[here] | (how == FOLLOWS))
         here, place = here[stays], place[stays]
         limit[edges.target[place]] = how
@@ -85,25 +95,6 @@ class OpenWaits:
         return shorter
 
 
-def open_waits(built: BuiltGraph) -> OpenWaits:
-    """Those of a run."""
-    graph = built.graph
-    may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
-    edges = graph.edges(np.flatnonzero(may_wait))
-    rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
-    is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
-    is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]
-    off_cpu = Spans(times.select("row", "start", "end")).inside(edges.row, edges.begin, edges.end, is_seen)
-    wait = np.where(is_host, np.where(is_seen, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
-    wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
-    is_open = wait >= _LEAST_OFF_CPU
-    waits = (built.labels.causes == NO_CALL) | waits_in_os(built.labels)
-    long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT), off_cpu, 0)
-    of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
-    is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
-    return OpenWaits(edges.number[is_open], wait[is_open], is_held[is_open])
-
-
 def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     """Time of threads in edges in which they may wait, by what they do and by samples, ns: each stands for the time to the next
     one, as usual."""
@@ -111,9 +102,7 @@ def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
     outside = (built.labels.causes[edges.label] == NO_CALL) & (length >= LEAST_PAUSE)
     unseen: Numbers = np.where(outside | waits_in_os(built.labels)[edges.label], length, 0)
     samples = built.context.frame(FUNCTION_SAMPLES).sort("row", "start")
-    period = samples.select(pl.col("start").diff().over("row").median()).item()
-    if period is None:
-        return unseen
+    period = samples.select(pl.col("start").diff().over("row").median()).item() or 0
     sampled_at = Moments.of(samples["row"].to_numpy(), samples["start"].to_numpy())
     count = sampled_at.find(edges.row, edges.end - 1) - sampled_at.find(edges.row, edges.begin - 1)
     unseen -= np.minimum((count * period).astype(np.int64), unseen)
@@ -124,8 +113,9 @@ class UncertainRun:
     """What is not known of the times of a run, for all its replays; `built` is its graph."""
 
     def __init__(self, built: BuiltGraph) -> None:
-        self.built, self._waits, self._moves = built, open_waits(built), built.context.page_waits
-        margin = max((float(_margins(built, edges).max(initial=0.0)) for edges in built.graph.blocks()), default=0.0)
+        self.built, self._waits, self._moves = built, OpenWaits(built), built.context.page_waits
+        self._margins = _margins(built)
+        margin = float(self._margins.max(initial=0.0))
         self._reasons = [CLOCKS] if margin or len(built.backward) else []
         if len(built.open_ends):
             operations = counted(len(built.open_ends), "operation")
@@ -142,7 +132,7 @@ class UncertainRun:
     def waits_for_loading(self) -> bool:
         """Whether threads wait for others in much of the time in which they load data, or may do so."""
         loads, graph = times_of_loading(self.built.context), self.built.graph
-        waits, woken, spans = graph.edges(self._waits.number), graph.of_kind(EdgeKind.WAKE_UP), Spans(loads)
+        waits, woken, spans = Edges(graph, self._waits.number), graph.of_kind(EdgeKind.WAKE_UP), Spans(loads)
         waiting = spans.inside(waits.row, waits.begin, waits.end).sum()
         is_woken = spans.inside(woken.row, woken.end - 1, woken.end).any()
         return bool(is_woken or waiting > _LEAST_WAITING * (loads["end"] - loads["begin"]).sum())
@@ -161,7 +151,7 @@ class UncertainRun:
             shorter = self._waits.variant(edges, weight, limit)
             # What may have waited for ranks that are not known, or for what can't be before it.
             is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
-            no_time = np.where(is_open, 0, np.maximum(shorter - _margins(built, edges), 0))
+            no_time = np.where(is_open, 0, np.maximum(shorter - self._margins[edges.number], 0))
             return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64)
 
         def longest(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
@@ -171,7 +161,7 @@ class UncertainRun:
                 device, is_work = built.context.events.rows.device[edges.row], edges.kind == EdgeKind.DEVICE_WORK
                 moving = self._moves.inside(device, edges.begin, edges.end, is_work)
                 longer = longer + np.minimum(moving, np.maximum(edges.weight - weight, 0))
-            return np.where(weight == REMOVED, REMOVED, longer + _margins(built, edges)).astype(np.int64)
+            return np.where(weight == REMOVED, REMOVED, longer + self._margins[edges.number]).astype(np.int64)
 
         replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
         if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
@@ -179,14 +169,11 @@ class UncertainRun:
         return ReplayBounds(replayed, least, most, self._reasons)
 
 
-def _margins(built: BuiltGraph, edges: Edges) -> Floats:
+def _margins(built: BuiltGraph) -> Floats:
     """By how much each edge can be wrong because its ends are of different clocks, ns; infinite: not known."""
-    context, margins = built.context, np.zeros(len(edges))
-    tasks = context.events.rows.task
-    task, time = np.stack([tasks[edges.source_row], tasks[edges.row]]), np.stack([edges.begin, edges.end])
-    between = np.flatnonzero(task[0] != task[1])
-    if len(between):
-        ends = {"task": task[:, between].ravel(), "time": time[:, between].ravel(), "edge": np.tile(between, 2)}
-        of_ends = context.clocks.with_margins(pl.DataFrame(ends), "time").select(margin_of_group(["edge"])).to_series()
-        margins[between] = of_ends.head(len(between)).to_numpy()
+    graph, clocks, task = built.graph, built.context.clocks, built.context.events.rows.task[built.graph.row]
+    edges, margins = Edges(graph, np.flatnonzero(task[graph.source] != task[graph.target])), np.zeros(len(graph.source))
+    moment, edge = np.concatenate([edges.source, edges.target]), np.tile(edges.number, 2)
+    ends = clocks.with_margins(pl.DataFrame({"task": task[moment], "time": graph.time[moment], "edge": edge}), "time")
+    margins[edges.number] = ends.select(margin_of_group(["edge"])).to_series().head(len(edges)).to_numpy()
     return margins

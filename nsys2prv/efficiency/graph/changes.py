@@ -13,7 +13,7 @@ from nsys2prv.efficiency.graph.moments import CLASS_QUANTILE
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Numbers, Spans
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
+from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.what_if_options import Scaling
 from nsys2prv.errors import UsageError
@@ -67,14 +67,11 @@ def _in_calls(edges: Edges, of_labels: Mask) -> Mask:
     return inside
 
 
-def _on_network(edges: Edges) -> Mask:
-    """Transfers, and calls whose message was still on its way when they began."""
-    receives: Mask = (edges.kind == EdgeKind.BLOCKED_CALL) & edges.graph.receives[edges.target]
-    return receives | np.isin(edges.kind, TRANSFERS)
-
-
-ideal_network = _setting(0, _on_network)
-"""Transfers of collectives and messages take no time."""
+ideal_network = _setting(
+    0,
+    lambda edges: np.isin(edges.kind, TRANSFERS) | ((edges.kind == EdgeKind.BLOCKED_CALL) & edges.graph.receives[edges.target]),
+)
+"""Transfers of collectives and messages take no time, nor do calls whose message was still on its way when they began."""
 
 
 def no_launch_cost(built: BuiltGraph) -> Step:
@@ -156,7 +153,8 @@ def as_others(built: BuiltGraph, group: Integers, slow: Sequence[int], kernels: 
     executions = pl.DataFrame(columns).filter(pl.Series(built.labels.is_of(event_types.KERNEL)[work.label]))
     if kernels is not None:
         names = kernels.select(pl.col("number", "value").cast(pl.Int64))
-        executions = executions.join(_labels(built).join(names, on=["number", "value"], how="semi"), on="label", how="semi")
+        labels = built.labels.frame.join(names, on=["number", "value"], how="semi")
+        executions = executions.join(labels, on="label", how="semi")
     means = means_in_parts(executions, ["label"], "group", edge=pl.col("edge")).filter(pl.col("group").is_in(slow))
     means, factor = means.filter(pl.col("mean") > 0).explode("edge"), np.ones(len(built.graph.source))
     factor[means["edge"].to_numpy()] = (means["usual"] / means["mean"]).to_numpy()
@@ -175,10 +173,6 @@ def means_in_parts(executions: pl.DataFrame, key: Sequence[str], group: str, **a
     return with_usual(means, [*key, "part"], group)
 
 
-def _labels(built: BuiltGraph) -> pl.DataFrame:
-    return built.labels.frame.with_row_index("label").cast({"label": pl.Int64})
-
-
 def with_usual(means: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFrame:
     """Means (`mean`) of what has a key in several groups, with the median of the other groups, `usual`."""
     # Of the sorted means without that of the group itself, which is at `place`.
@@ -191,9 +185,8 @@ def with_usual(means: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFr
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
     """Columns `label`, `kernel` (its name) and `family` (null of copies) of what runs on devices."""
-    labels = _labels(built).rename({"name": "kernel"})
-    frame = labels.filter(pl.col("number").is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
-    return frame.select("label", "kernel", family=family_names(frame, built.context.events))
+    labels = built.labels.frame.filter(pl.col("number").is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
+    return labels.select("label", kernel="name", family=family_names(labels, built.context.events))
 
 
 def _of_gaps(built: BuiltGraph, gaps: pl.DataFrame) -> Spans:
@@ -251,12 +244,12 @@ def without_waits(built: BuiltGraph, gaps: pl.DataFrame) -> Step:
     return step
 
 
-def without_calls(built: BuiltGraph, cause: int, tasks: Sequence[int], begin: int, end: int) -> Step:
-    """Calls of a category (a place in CAUSES) in some tasks, from a begin to an end, ns, take no time and wait for nothing."""
-    is_cause, of_task = built.labels.causes == cause, np.isin(built.context.events.rows.task, tasks)
+def without_allocations(built: BuiltGraph, tasks: Sequence[int], begin: int, end: int) -> Step:
+    """Calls that allocate or free in some tasks, from a begin to an end, ns, take no time and wait for nothing."""
+    allocates, of_task = built.labels.causes == ALLOCATION, np.isin(built.context.events.rows.task, tasks)
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        inside = of_task[edges.row] & is_cause[edges.label] & (edges.begin >= begin) & (edges.end <= end)
+        inside = of_task[edges.row] & allocates[edges.label] & (edges.begin >= begin) & (edges.end <= end)
         shorter = np.where(inside & np.isin(edges.kind, _CALLS), 0, weight)
         return np.where(inside & np.isin(edges.kind, _FOR_DEVICES), REMOVED, shorter)
 
@@ -301,7 +294,7 @@ def faster_copies(built: BuiltGraph, copies: pl.DataFrame, factor: float, stagin
 def scaled_kernels(built: BuiltGraph, kernels: pl.DataFrame) -> Step:
     """Kernels (columns `device`, `number`, `value`) take a `factor` of their time."""
     device = built.context.events.rows.device
-    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(_labels(built), on=["number", "value"], how="inner")
+    scaled = kernels.cast({"number": pl.Int64, "value": pl.Int64}).join(built.labels.frame, on=["number", "value"])
     # Rows of no device are of the last one, -1.
     table = np.ones((int(device.max(initial=0)) + 2, built.labels.frame.height))
     table[scaled["device"].to_numpy(), scaled["label"].to_numpy()] = scaled["factor"].to_numpy()
@@ -313,7 +306,7 @@ def no_late_ranks(built: BuiltGraph, former: list[Step], tasks: Sequence[int] | 
 
     Of a rank that takes longer, the edges that determine when it arrives take less, all by one share; only of some `tasks`,
     where these are not None."""
-    arrivals = _arrivals(built)
+    arrivals, tasks = _arrivals(built), range(len(built.context.events.rows.tasks)) if tasks is None else tasks
     # No member of a collective waits for another one.
     alone = _setting(REMOVED, lambda edges: np.isin(edges.kind, (EdgeKind.ARRIVAL, EdgeKind.COLLECTIVE)))
     less = np.zeros(len(built.graph.source), dtype=np.int64)
@@ -342,7 +335,7 @@ def _arrivals(built: BuiltGraph) -> pl.DataFrame:
     return pl.DataFrame(members).filter(pl.Series(waits)).with_columns(members=pl.col("task").hash().sum().over("hub"))
 
 
-def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int] | None) -> None:
+def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFrame, tasks: Sequence[int]) -> None:
     """Add to what edges take `less`, ns, by what late ranks arrive later than typical ones in the replay `alone`, in which no
     member waits."""
     timed = arrivals.with_columns(time=pl.Series(alone.time[arrivals["moment"].to_numpy()])).sort("task", "time", "moment")
@@ -350,9 +343,7 @@ def _reduce(less: Numbers, built: BuiltGraph, alone: Replay, arrivals: pl.DataFr
     timed = timed.with_columns(since=pl.col("time").shift(fill_value=0).over("task", "members"))
     length = pl.col("time") - pl.col("since")
     typical = length.quantile(0.5, interpolation="lower").over("hub").cast(pl.Int64)
-    late = timed.with_columns(excess=length - typical).filter(pl.col("excess") > 0)
-    if tasks is not None:
-        late = late.filter(pl.col("task").is_in(list(tasks)))
+    late = timed.with_columns(excess=length - typical).filter(pl.col("excess") > 0, pl.col("task").is_in(list(tasks)))
     graph, of_late = built.graph, (late[name].to_numpy() for name in ("moment", "since", "task", "excess"))
     # What belongs to other ranks takes no less.
     counts = ~np.isin(graph.kind, (*TRANSFERS, EdgeKind.ARRIVAL))

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.intervals import NONE, Numbers
+from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.run_events import RECORDS, STREAM, WAITS, RunRows
+from nsys2prv.efficiency.run_events import RECORDS, WAITS
 from nsys2prv.execution.row_order import rows_in_order
 from nsys2prv.sources.cuda.synchronization import SYNC_EVENT, SYNC_WAIT_EVENT
 from nsys2prv.vocabulary import event_types, row_names
@@ -57,49 +57,37 @@ class EventEdges(Measurement):
     on_hosts: pl.DataFrame
 
 
-class LogicalStreams:
-    """The streams of a run, numbered. Rows of a task with one name are one stream.
+def recorded_waits(run: MeasuredRun) -> pl.DataFrame:
+    """Recorded waits (WAITS) with the `task` of their row, their `kind` (a name), and the row of the `stream` that they name;
+    null: it is not known.
 
-    These are the lanes of a stream whose events overlap, and streams of several contexts (green ones as well) with the same id
-    on one device, which names of rows do not tell apart: work of such contexts is taken to run in one order.
+    Streams of several contexts (green ones as well) with the same id on one device are one, as names of rows do not tell them
+    apart: work of such contexts is taken to run in one order.
 
     A process counts the devices that it sees, and the names of rows have those of the node. They are the same where all devices
-    that a task waits for have rows of it; else its devices are in the same order.
-
-    `of_row` is the stream of each row (NONE: it is no row of a stream)."""
-
-    def __init__(self, rows: RunRows) -> None:
-        numbers: dict[tuple[int, str], int] = {}
-        self.of_row: Numbers = np.full(len(rows.names), NONE, dtype=np.int64)
-        self._named: dict[tuple[int, int, int], int] = {}
-        devices: defaultdict[int, set[int]] = defaultdict(set)
-        for row in np.flatnonzero(rows.kind == STREAM).tolist():
-            task, name = int(rows.task[row]), rows.names[row]
-            self.of_row[row] = numbers.setdefault((task, name), len(numbers))
-            if (parsed := row_names.parse_stream_name(name)) is not None:
-                self._named.setdefault((task, parsed.device, parsed.stream), int(self.of_row[row]))
-                devices[task].add(parsed.device)
-        self._devices = {task: sorted(of_task) for task, of_task in devices.items()}
-
-    def waits(self, run: MeasuredRun) -> pl.DataFrame:
-        """Recorded waits (WAITS) with the `task` of their row, their `kind` (a name), and the number of the `stream` that they
-        name; null: it is not known."""
-        recorded = run.frame(WAITS)
-        kind = run.events.named(recorded["number"], recorded["value"]).alias("kind")
-        located = run.events.rows.located(recorded).with_columns(kind, device=recorded["device"] - 1)
-        names = located.select("task", "device", "stream").unique()
-        counted = dict(names.drop_nulls("device").group_by("task").agg("device").iter_rows())
-        numbers = []
-        for task, device, stream in names.iter_rows():
-            devices = self._devices.get(task, [])
-            if len(devices) == 1:
-                device = devices[0]
-            elif device is not None and not set(counted[task]).issubset(devices):
-                device = dict(enumerate(devices)).get(device)
-            numbers.append(self._named.get((task, device, stream)))
-        numbered = names.with_columns(number=pl.Series(numbers, dtype=pl.Int64))
-        joined = located.drop("number").join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")
-        return joined.with_columns(stream="number")
+    that a task waits for have rows of it; else its devices are in the same order."""
+    rows, recorded = run.events.rows, run.frame(WAITS)
+    row_of_stream: dict[tuple[int, int, int], int] = {}
+    devices_of_task: defaultdict[int, set[int]] = defaultdict(set)
+    for row, (task, name) in enumerate(zip(rows.task.tolist(), rows.names, strict=True)):
+        if parsed := row_names.parse_stream_name(name):
+            row_of_stream.setdefault((task, parsed.device, parsed.stream), row)
+            devices_of_task[task].add(parsed.device)
+    kind = run.events.named(recorded["number"], recorded["value"]).alias("kind")
+    located = rows.located(recorded).with_columns(kind, device=recorded["device"] - 1)
+    names = located.select("task", "device", "stream").unique()
+    counted = dict(names.drop_nulls("device").group_by("task").agg("device").iter_rows())
+    stream_rows = []
+    for task, device, stream in names.iter_rows():
+        devices = sorted(devices_of_task[task])
+        if len(devices) == 1:
+            device = devices[0]
+        elif device is not None and not set(counted[task]).issubset(devices):
+            device = dict(enumerate(devices)).get(device)
+        stream_rows.append(row_of_stream.get((task, device, stream)))
+    numbered = names.with_columns(stream_row=pl.Series(stream_rows, dtype=pl.Int64))
+    joined = located.join(numbered, on=names.columns, how="left", nulls_equal=True, maintain_order="left")
+    return joined.with_columns(stream="stream_row")
 
 
 def with_last(rows: pl.DataFrame, on: str, events: pl.DataFrame, key: str, by: str | list[str], **how: Any) -> pl.DataFrame:
@@ -118,28 +106,27 @@ def named_values(run: MeasuredRun, number: int) -> pl.DataFrame:
 
 def event_edges(run: MeasuredRun) -> EventEdges:
     """What waits for what by CUDA events."""
-    nothing, streams = pl.DataFrame(schema=EDGE_SCHEMA), LogicalStreams(run.events.rows)
-    waits = _waits(run, streams)
+    nothing, waits = pl.DataFrame(schema=EDGE_SCHEMA), _waits(run)
     if waits.is_empty():
         return EventEdges(nothing, nothing)
-    operations, of_streams = _operations(run, streams), waits.drop_nulls("stream")
+    operations, of_streams = _operations(run), waits.drop_nulls("stream")
     if RECORDS.name not in run.events.collections:
-        return EventEdges(_inferred(run, streams, of_streams, operations), nothing)
-    records = _records(run, streams, operations)
-    next_on = with_last(of_streams.drop("row", "until"), "call", operations, "issued", "stream", strategy="forward")
-    followed = next_on.drop_nulls("row").select("wait", "stream", "row", "start", "end")
-    on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "stream", "row", start="call", end="until")
+        return EventEdges(_inferred(run, of_streams, operations), nothing)
+    records = _records(run, operations)
+    waiting = of_streams.select("wait", "call", row="stream")
+    followed = with_last(waiting, "call", operations, "issued", "row", strategy="forward").drop_nulls("start")
+    on_hosts = waits.filter(pl.col("stream").is_null()).select("wait", "row", start="call", end="until")
     awaited = _awaited(_bound(waits, records), records)
     return EventEdges(_edges(followed, awaited, pl.col("start")), _edges(on_hosts, awaited, pl.col("end")))
 
 
-def _waits(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
+def _waits(run: MeasuredRun) -> pl.DataFrame:
     """Waits of streams and threads for events: wait (a number), task, row, call, until, stream (null: the thread waits), event,
     sync. Those of streams that have no row are left out."""
     kind = pl.col("kind")
     stream = pl.when(kind == SYNC_WAIT_EVENT).then(pl.col("stream").fill_null(NONE))
     return (
-        streams.waits(run)
+        recorded_waits(run)
         .filter(kind.is_in([SYNC_WAIT_EVENT, SYNC_EVENT]) & pl.col("event").is_not_null())
         .with_columns(stream=stream, call="start", until="end")
         .with_row_index("wait")
@@ -155,32 +142,31 @@ def launches_of(run: MeasuredRun) -> pl.DataFrame:
     return run.launches.select(columns).rename({"time": "launched"})
 
 
-def _operations(run: MeasuredRun, streams: LogicalStreams) -> pl.DataFrame:
-    """Operations whose calls are known, in the order of the calls: stream, issued (when it was called), row, start, end."""
-    stream = pl.Series("stream", streams.of_row[run.operations["row"].to_numpy()])
+def _operations(run: MeasuredRun) -> pl.DataFrame:
+    """Operations whose calls are known, in the order of the calls: row, issued (when it was called), start, end."""
     issued = launches_of(run)["launched"].alias("issued")
-    operations = run.operations.select(stream, issued, pl.col("row").cast(pl.Int64), "start", "end")
+    operations = run.operations.select(pl.col("row").cast(pl.Int64), issued, "start", "end")
     return operations.filter(pl.col("issued") != NONE).sort("issued", maintain_order=True)
 
 
-def _records(run: MeasuredRun, streams: LogicalStreams, operations: pl.DataFrame) -> pl.DataFrame:
+def _records(run: MeasuredRun, operations: pl.DataFrame) -> pl.DataFrame:
     """Records of events: record (a number), task, stream, event, sync, call, and what was launched on the stream before as the
     last: last_issued, last_row, last_start, last_end."""
     marks = run.events.rows.located(run.frame(RECORDS)).with_row_index("record")
     records = marks.select(
         *(pl.col("record").cast(pl.Int64), "task", "sync"),
-        stream=pl.Series(streams.of_row[marks["row"].to_numpy()]),
+        stream=pl.col("row").cast(pl.Int64),
         event="value",
         call=pl.col("start") - pl.col("since_call").fill_null(0),
     )
-    last = operations.select("stream", pl.exclude("stream").name.prefix("last_"))
+    last = operations.select(pl.col("row").alias("stream"), pl.all().name.prefix("last_"))
     return with_last(records, "call", last, "last_issued", "stream", allow_exact_matches=False).sort("record")
 
 
 def _edges(waiting: pl.DataFrame, awaited: pl.DataFrame, released: pl.Expr) -> pl.DataFrame:
     """Pairs of what waits and what it waits for, that ended before it was `released`."""
     pairs = waiting.join(awaited, on="wait", how="inner").filter(
-        pl.col("awaited_stream").ne_missing(pl.col("stream")),  # what comes before in its own stream
+        pl.col("awaited_row") != pl.col("row"),  # what comes before in its own stream
         pl.col("awaited_end") <= released,
     )
     last = pairs.sort("awaited_start").unique(["row", "start", "awaited_row"], keep="last", maintain_order=True)
@@ -200,8 +186,8 @@ def _bound(waits: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
 
 
 def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
-    """Last operations before the records that waits are for (wait, awaited_stream, awaited_row, awaited_start, awaited_end),
-    and those that the stream had waited for when it recorded with no operation in between."""
+    """Last operations before the records that waits are for (wait, awaited_row, awaited_start, awaited_end), and those that the
+    stream had waited for when it recorded with no operation in between."""
     of_streams = bound.drop_nulls("stream").select("stream", waited="call", next_record="record")
     links = of_streams.join(records.select(next_record="record", source="stream"), on="next_record", maintain_order="left")
     sources = links.select("stream", "source").unique()
@@ -211,7 +197,7 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     for _ in range(_MOST_STREAMS_ON_THE_WAY):
         at = reached.join(ends, on="record", how="inner")
         operations = pl.col("last_row", "last_start", "last_end").name.replace("last_", "awaited_")
-        awaited.append(at.drop_nulls("last_row").select("wait", operations, awaited_stream="stream"))
+        awaited.append(at.drop_nulls("last_row").select("wait", operations))
         # Of several waits for records on one stream the last one counts.
         before = with_last(at.join(sources, on="stream", how="inner"), "call", links, "waited", ["stream", "source"])
         is_after = pl.col("last_issued").is_null() | (pl.col("waited") > pl.col("last_issued"))
@@ -221,21 +207,21 @@ def _awaited(bound: pl.DataFrame, records: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(awaited)
 
 
-def _inferred(run: MeasuredRun, streams: LogicalStreams, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
+def _inferred(run: MeasuredRun, waits: pl.DataFrame, operations: pl.DataFrame) -> pl.DataFrame:
     """Operations with what they waited for, where times leave one answer: columns of EDGE_SCHEMA."""
-    record_calls = named_values(run, event_types.CUDA_CALL).filter(pl.col("name").str.contains("(?i)EventRecord"))
-    is_record = (pl.col("number") == event_types.CUDA_CALL) & pl.col("value").is_in(record_calls["value"].to_list())
+    is_record = run.is_named(run.calls, event_types.CUDA_CALL, "(?i)EventRecord")
     records = run.calls.filter(is_record).select(pl.col("row").cast(pl.Int64), recorded="start")
     # The last record call of the same thread before the wait.
-    recorded = with_last(waits.drop("until"), "call", records, "recorded", "row").drop_nulls("recorded").drop("row")
+    recorded = with_last(waits.drop("until"), "call", records, "recorded", "row").drop_nulls("recorded")
+    recorded = recorded.drop("row").rename({"stream": "row"})
     # Operations, each with its last wait, that started later than their launch and their stream explain.
-    in_order = operations.sort("start").with_columns(former=pl.col("end").shift(1).over("stream")).sort("issued", "start")
-    next_on = with_last(recorded, "call", in_order, "issued", "stream", strategy="forward").drop_nulls("row")
+    in_order = operations.sort("start").with_columns(former=pl.col("end").shift(1).over("row")).sort("issued", "start")
+    next_on = with_last(recorded, "call", in_order, "issued", "row", strategy="forward").drop_nulls("start")
     last_waits = next_on.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
     held = last_waits.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
-    of_tasks = run.events.rows.located(operations).select(pl.col("task").cast(pl.Int64), other="stream").unique()
-    candidates = held.join(of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("stream"))
-    last = operations.select(other="stream", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
+    of_tasks = run.events.rows.located(operations).select(pl.col("task").cast(pl.Int64), other="row").unique()
+    candidates = held.join(of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("row"))
+    last = operations.select(other="row", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
     pairs = with_last(candidates, "recorded", last, "launched", "other", allow_exact_matches=False)
     released = pl.col("start") - pl.col("awaited_end")
     fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))
@@ -265,14 +251,12 @@ def blocked_calls(run: MeasuredRun) -> BlockedCalls:
     launches = run.launches.select("row", begin="time", next_row="to_row", next_start="to_time")
     pairs = launches.join(calls, on=["row", "begin"], how="inner", maintain_order="left")
     blocking = pairs.sort("next_start", maintain_order=True).unique(["row", "begin"], keep="first", maintain_order=True)
-    stream_of_row = pl.Series(LogicalStreams(run.events.rows).of_row)
-    blocking = blocking.with_columns(stream=stream_of_row.gather(blocking["next_row"]))
-    started = run.operations.select(stream=stream_of_row.gather(run.operations["row"]), free_row="row", free_start="start")
-    started = started.with_columns(place=pl.int_range(pl.len()).over("stream"))
+    started = run.operations.select(next_row="row", free_row="row", free_start="start")
+    started = started.with_columns(place=pl.int_range(pl.len()).over("free_row"))
     # The last operation that had started when the call ended made place; those from it to the launched one were pending.
-    freed = with_last(blocking, "until", started, "free_start", "stream").drop_nulls("place")
-    before = started.select("stream", before="place", at="free_start")
-    launched = with_last(freed, "next_start", before, "at", "stream", allow_exact_matches=False)
+    freed = with_last(blocking, "until", started, "free_start", "next_row").drop_nulls("place")
+    before = started.select("next_row", before="place", at="free_start")
+    launched = with_last(freed, "next_start", before, "at", "next_row", allow_exact_matches=False)
     released = launched.with_columns(usual=usual, pending=pl.col("before").fill_null(NONE) + 1 - pl.col("place")).filter(
         pl.col("pending") >= FEWEST_PENDING,
         pl.col("free_start") > pl.col("begin"),

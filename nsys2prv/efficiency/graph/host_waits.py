@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams, named_values, with_last
+from nsys2prv.efficiency.graph.cuda_waits import named_values, recorded_waits, with_last
 from nsys2prv.efficiency.graph.moments import CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
@@ -40,13 +40,14 @@ _MOST_MISSING = 8
 """Calls that may be missing at the beginning of a task."""
 _COLLECTIVE = ["communicator", "place"]
 COLLECTIVE_SCHEMA = {
-    **dict.fromkeys(("collective", "start", "end", "kind", "members", "awaited_start"), pl.Int64),
+    **dict.fromkeys(("collective", "start", "end", "kind", "waiting", "members", "awaited_start"), pl.Int64),
     **dict.fromkeys(("row", "awaited_row"), pl.Int32),
     "blocking": pl.Boolean,
 }
-"""A member of a collective: number of the collective, row and times of the call, ns; its name (a value of MPI_COLLECTIVE), and
-whether it is blocking (MPI_Iallreduce is not); number of members; row and start of the member without which it could not end,
-the last one that called, or the root: null for itself, where it need not wait for another, and where the root is not known."""
+"""A member of a collective: number of the collective, row and times of the call, ns; its name (a value of MPI_COLLECTIVE), who
+waits in it (as in WAITING_COLLECTIVES; 0: not known), and whether it is blocking (MPI_Iallreduce is not); number of members;
+row and start of the member without which it could not end, the last one that called, or the root: null for itself, where it
+need not wait for another, and where the root is not known."""
 
 
 # Each of these adds the edges of what calls of host threads waited for, and sets what these calls take by themselves.
@@ -82,7 +83,7 @@ def _launched_by(parts: GraphParts, calls: pl.DataFrame) -> pl.DataFrame:
 
 def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) -> Numbers:
     """The moment at which the operation ended that each call waited for; NONE: none."""
-    points, rows, streams = parts.points, parts.run.events.rows, LogicalStreams(parts.run.events.rows)
+    points, rows = parts.points, parts.run.events.rows
     time, row = points.time, points.row
     of_row, begin, until, kinds = (calls[name].to_numpy() for name in ("row", "begin", "until", "kind"))
     ends = np.sort(points.end[: points.devices], kind="stable")
@@ -97,7 +98,7 @@ def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) ->
         place = Moments.of(ended[order], at[order]).place(group, until)
         return in_time(np.append(ends[order], NONE)[place])
 
-    synchronizations = streams.waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
+    synchronizations = recorded_waits(parts.run).filter(pl.col("kind") == SYNC_STREAM)
     stream = np.where(kinds == CallWait.STREAM, _first_inside(calls, synchronizations, "stream"), NONE)
     end = pl.Series("end", points.ends(by_events, "awaited_row", "awaited_end"))
     by_record = by_events.select("row", "start", end).filter(pl.col("end") != NONE).sort("end")
@@ -108,7 +109,7 @@ def _awaited(parts: GraphParts, calls: pl.DataFrame, by_events: pl.DataFrame) ->
     copied = np.full(len(calls), NONE, dtype=np.int64)
     np.maximum.at(copied, ended["place"].to_numpy(), points.end[ended["operation"].to_numpy()])
     launching, launched = columns_of(parts.launches[points.interval[ends]], "row", "launched")
-    of_stream = last_of(streams.of_row[row[ends]], time[ends], stream, until)
+    of_stream = last_of(row[ends], time[ends], stream, until)
     # What the thread launched last, else what ended last in its task, is only what is likely.
     of_thread = last_of(launching, launched, of_row, begin)
     of_task = last_of(rows.task[row[ends]], time[ends], rows.task[of_row], until)
@@ -160,37 +161,30 @@ def wait_for_messages(parts: GraphParts) -> None:
     calls, sent_at = points.intervals(points.interval[received[is_complete]]), messages["time"].filter(pl.Series(is_complete))
     receives = calls.with_columns(ago=pl.col("begin") - sent_at).sort("ago").unique("interval", keep="first")
     parts.edges.take_alone(receives.filter(pl.col("ago") > _LONG_AGO))
-    _wait_for_receives(parts, messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin"))
-
-
-def _wait_for_receives(parts: GraphParts, sent: pl.DataFrame) -> None:
-    """A send that lasts until the receive was called waited for it: rendezvous."""
-    points = parts.points
+    # A send that lasts until the receive was called waited for it: rendezvous.
     calls = points.intervals((parts.labels.causes == MPI)[points.label_of]).sort("end")
     sends = calls.unique(["row", "begin"], keep="first", maintain_order=True).select("row", "until", "end", time="begin")
-    long = sent.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
+    calling = messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin")
+    long = calling.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
         pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
     )
-    posted = points.starts(long, "to_row", "called")
-    parts.add_waits(EdgeKind.MESSAGE, posted, long["end"], 0, alone=0)
+    parts.add_waits(EdgeKind.MESSAGE, points.starts(long, "to_row", "called"), long["end"], 0, alone=0)
 
 
 def wait_for_members(parts: GraphParts) -> None:
     """Collective calls of MPI."""
     members, points, edges = mpi_collectives(parts.run).filter("blocking"), parts.points, parts.edges
-    start, end, kind, last_row, last_start = columns_of(members, "start", "end", "kind", "awaited_row", "awaited_start")
+    start, end, waiting, last_row, last_start = columns_of(members, "start", "end", "waiting", "awaited_row", "awaited_start")
     ended, hub = points.ends(members), points.starts(members, "awaited_row", "awaited_start")
     is_alone, is_matched = (ended != NONE) & (last_row == NONE), (ended != NONE) & (hub != NONE)
     call = points.interval[ended]
     transfer = class_code(EdgeKind.TRANSFER, points.label_of[call])
-    parts.set_alone(call[is_alone], EdgeKind.TRANSFER, WHOLE)
     edges.takes(transfer[is_alone], (end - start)[is_alone])
-    parts.set_alone(call[is_matched], EdgeKind.TRANSFER, transfer[is_matched])
+    for which, alone in ((is_alone, WHOLE), (is_matched, transfer[is_matched])):
+        parts.alone_kind[call[which]], parts.alone_weight[call[which]] = EdgeKind.TRANSFER, alone
     edges.add(EdgeKind.COLLECTIVE, hub, ended, transfer)
     # In a replay another member may be the last; a root that sends does not wait.
-    names = named_values(parts.run, event_types.MPI_COLLECTIVE)
-    from_root = names.filter(first_match(pl.col("name"), WAITING_COLLECTIVES, 0) == FROM_ROOT)["value"]
-    of_all = is_matched & (start <= last_start) & ~np.isin(kind, from_root)
+    of_all = is_matched & (start <= last_start) & (waiting != FROM_ROOT)
     edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 
 
@@ -287,8 +281,7 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
         pl.col("signal_row") != pl.col("row"),
     )
     # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
-    names = named_values(run, event_types.OS_CALL).filter(pl.col("name").str.contains(ASLEEP))
-    in_os = run.calls.filter((pl.col("number") == event_types.OS_CALL) & pl.col("value").is_in(names["value"].to_list()))
+    in_os = run.calls.filter(run.is_named(run.calls, event_types.OS_CALL, ASLEEP))
     unexplained = waits.join(paired, on=["row", "start"], how="anti")
     sleeps = pl.concat(frame.select("row", "start", "end") for frame in (in_os, unexplained)).sort("start", "end")
     asleep = sleeps.select(signal_row="row", slept_from="start", slept_until="end")

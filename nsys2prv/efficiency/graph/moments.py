@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -37,7 +36,6 @@ _WAITS = (
     (r"(?i)^cu(da)?(Mem)?Free(_v\d)?$", CallWait.DEVICE),
     (r"(?i)memcpy", CallWait.COPY),
 )
-_KEY_VALUES = 1 << 40
 
 CLASS_QUANTILE = 0.1
 """Least weight of a class of edges, among those that nothing else delayed: a few odd time stamps don't count."""
@@ -48,6 +46,7 @@ _SOON = 2
 
 
 AnyColumn = npt.NDArray[Any] | pl.Series
+_KEY = ["number", "value"]
 
 
 def columns_of(frame: pl.DataFrame, *names: str) -> list[Numbers]:
@@ -60,22 +59,19 @@ class GraphLabels:
     of a row that does nothing that has a name.
 
     They are those of intervals in `frames`, with columns `number`, `value`, and at least once `family`; those of different
-    frames have different event types. `frame` has of each label `number` (event type), `value`, `family` (value of the kernel
-    family, -1: none), and `name` ("value N" where the trace has none); `waits` what a call with each label waits for (a
+    frames have different event types. `frame` has of each `label` its `number` (event type), `value`, `family` (value of the
+    kernel family, -1: none), and `name` ("value N" where the trace has none); `waits` what a call with each label waits for (a
     CallWait); `causes` what a host thread does with it: a place in `measured_run.CAUSES`, or NO_CALL."""
 
     def __init__(self, events: RunEvents, frames: Sequence[pl.DataFrame]) -> None:
-        columns = pl.col("^(number|value|family)$").first().cast(pl.Int64)
-        distinct = [frame.group_by(_KEY.alias("key")).agg(columns) for frame in frames]
-        labels = pl.concat(distinct, how="diagonal").sort("key")
-        self._key = labels["key"].to_numpy()
-        labels = pl.concat([labels.drop("key"), pl.DataFrame({"number": [NONE]})], how="diagonal").fill_null(NONE)
+        columns = pl.col("^(number|value|family)$").cast(pl.Int64)
+        distinct = [frame.unique(_KEY, keep="first").select(columns) for frame in frames]
+        labels = pl.concat([*distinct, pl.DataFrame({"number": [NONE]})], how="diagonal").fill_null(NONE)
+        labels = labels.sort(pl.col("number") == NONE, *_KEY).with_columns(label=pl.int_range(pl.len(), dtype=pl.Int32))
         self.frame = labels.with_columns(name=events.named(labels["number"], labels["value"]))
         names = self.frame["name"].fill_null("")
         is_call, is_mpi = self.is_of(event_types.CUDA_CALL), self.is_of(*event_types.MPI_TYPES.values())
-        self.waits: Numbers = np.where(
-            is_call, self.by_name(first_match(pl.col("name"), _WAITS, CallWait.NOTHING)), CallWait.NOTHING
-        )
+        self.waits: Numbers = np.where(is_call, self.by_name(first_match(pl.col("name"), _WAITS, 0)), CallWait.NOTHING)
         self.causes: Numbers = np.where(is_call, call_categories(names), np.where(is_mpi, MPI, OS))
         self.causes[NONE] = NO_CALL
 
@@ -86,7 +82,8 @@ class GraphLabels:
 
     def of(self, intervals: pl.DataFrame) -> Places:
         """Labels of intervals, by their columns `number` and `value`."""
-        return np.searchsorted(self._key, intervals.select(_KEY).to_series().to_numpy()).astype(np.int32)
+        keys = intervals.select(pl.col(_KEY).cast(pl.Int64))
+        return keys.join(self.frame, on=_KEY, how="left", maintain_order="left")["label"].to_numpy()
 
     def is_of(self, *numbers: int) -> Mask:
         """Whether each label is of some event types."""
@@ -97,28 +94,51 @@ class GraphLabels:
         return self.frame.select(pl.col("name").fill_null("")).select(value).to_series().to_numpy()
 
 
-_KEY = pl.col("number").cast(pl.Int64) * _KEY_VALUES + pl.col("value") % _KEY_VALUES
-
-
-@dataclass(frozen=True)
 class RunMoments:
     """Starts and ends of intervals in one order. Intervals are numbered, those of devices (`devices` of them) first.
 
     Of each moment, in that order, there are `time`, `row` and `label` (what host threads did until then, and on devices that of
     the interval); its `interval`, and whether it `is_end`, and `is_host`: on a host thread; and the moment `before` on its row,
-    on streams the last end. Of each interval `start` and `end` are its moments, and `label_of` is its label."""
+    on streams the last end. Of each interval `start` and `end` are its moments, and `label_of` is its label.
 
-    time: Numbers
-    row: Places
-    label: Places
-    interval: Places
-    is_end: Mask
-    is_host: Mask
-    before: Places
-    start: Places
-    end: Places
-    label_of: Places
-    devices: int
+    At one time ends come before starts, ends of inner calls before those of outer ones, starts of calls before those of what
+    they launch, and ends of operations before those of calls that wait for them (`may_wait`). The order depends on what the
+    intervals are, not on their places. The number of rows is `rows`."""
+
+    def __init__(
+        self, row: Places, begin: Numbers, end: Numbers, label: Places, devices: int, may_wait: Mask, rows: int
+    ) -> None:
+        size, end = len(row), np.maximum(begin, end)
+        time = np.concatenate([begin, end])
+        event = np.argsort(time, kind="stable").astype(np.int32)
+        time = time[event]
+        like_before = ~differ_from_before(time)
+        # Few moments have the same time: only these are sorted by more than that.
+        tied = np.flatnonzero(like_before | np.append(like_before[1:], False)[: len(event)])
+        at = event[tied]
+        place, is_end = at % np.int32(max(size, 1)), at >= size
+        since, until, waits = begin[place], end[place], may_wait[place]
+        has_length, on_host = until > since, place >= devices
+        inner = np.where(has_length, np.where(is_end, -since, -until), 0)
+        # Of what has no length: calls that launch, the start of those that wait, operations, the end of those that wait.
+        no_length = np.where(on_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
+        of_hosts = np.where(has_length, (on_host == is_end).astype(np.int64), no_length)
+        turn = np.where(has_length, np.where(is_end, 0, 2), 1)
+        # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
+        sign = np.where(waits & is_end & (since == until), -1, 1)
+        order = sign * (place.astype(np.int64) * 2 + is_end)
+        keys = (order, sign * label[place], row[place], inner, of_hosts, turn, time[tied])
+        event[tied] = at[np.lexsort(keys)]
+        moment: Places = np.empty(2 * size, dtype=np.int32)
+        moment[event] = np.arange(2 * size, dtype=np.int32)
+        self.start, self.end, self.label_of, self.devices = moment[:size], moment[size:], label, devices
+        self.time, self.interval, self.is_end = time, event % np.int32(max(size, 1)), event >= size
+        self.row, self.label, self.is_host = row[self.interval], label[self.interval], self.interval >= devices
+        top, below = np.full(rows, NONE, dtype=np.int32), np.full(size - devices, NONE, dtype=np.int32)
+        has_ended = np.zeros(size - devices, dtype=np.int8)
+        last, self.before = np.full(rows, NONE, dtype=np.int32), np.empty(2 * size, dtype=np.int32)
+        inputs = (self.row, self.interval, self.is_end, label, devices)
+        run_loop(_look_back, inputs, (top, below, has_ended, last, self.label, self.before))
 
     def intervals(self, which: npt.NDArray[Any]) -> pl.DataFrame:
         """Some intervals, by a mask or their numbers: columns `interval` (number), `row`, `label`, the moments `start` and
@@ -149,48 +169,6 @@ class RunMoments:
     def ends(self, frame: pl.DataFrame, row_column: str = "row", time_column: str = "end") -> Numbers:
         """Moments at which something ends, likewise."""
         return self.starts(frame, row_column, time_column, is_end=True)
-
-
-def run_moments(
-    row: Places, begin: Numbers, end: Numbers, label: Places, devices: int, may_wait: Mask, rows: int
-) -> RunMoments:
-    """The moments of intervals, of which the first ones (`devices`) are on devices; `may_wait` are those that can wait for a
-    device, and `rows` is the number of rows.
-
-    At one time ends come before starts, ends of inner calls before those of outer ones, starts of calls before those of what
-    they launch, and ends of operations before those of calls that wait for them. The order depends on what the intervals are,
-    not on their places."""
-    size, end = len(row), np.maximum(begin, end)
-    time = np.concatenate([begin, end])
-    event = np.argsort(time, kind="stable").astype(np.int32)
-    time = time[event]
-    like_before = ~differ_from_before(time)
-    # Few moments have the same time: only these are sorted by more than that.
-    tied = np.flatnonzero(like_before | np.append(like_before[1:], False)[: len(event)])
-    at = event[tied]
-    place, is_end = at % np.int32(max(size, 1)), at >= size
-    since, until, waits = begin[place], end[place], may_wait[place]
-    has_length, on_host = until > since, place >= devices
-    inner = np.where(has_length, np.where(is_end, -since, -until), 0)
-    # Of what has no length: calls that launch, the start of those that wait, operations, the end of those that wait.
-    no_length = np.where(on_host, np.where(waits, np.where(is_end, 3, 1), 0), 2)
-    of_hosts = np.where(has_length, (on_host == is_end).astype(np.int64), no_length)
-    turn = np.where(has_length, np.where(is_end, 0, 2), 1)
-    # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
-    sign = np.where(waits & is_end & (since == until), -1, 1)
-    order = sign * (place.astype(np.int64) * 2 + is_end)
-    keys = (order, sign * label[place], row[place], inner, of_hosts, turn, time[tied])
-    event[tied] = at[np.lexsort(keys)]
-    moment = np.empty(2 * size, dtype=np.int32)
-    moment[event] = np.arange(2 * size, dtype=np.int32)
-    interval, is_end = event % np.int32(max(size, 1)), event >= size
-    row, until_then = row[interval], label[interval]
-    top, below = np.full(rows, NONE, dtype=np.int32), np.full(size - devices, NONE, dtype=np.int32)
-    has_ended = np.zeros(size - devices, dtype=np.int8)
-    last, before = np.full(rows, NONE, dtype=np.int32), np.empty(2 * size, dtype=np.int32)
-    run_loop(_look_back, (row, interval, is_end, label, devices), (top, below, has_ended, last, until_then, before))
-    is_host = interval >= devices
-    return RunMoments(time, row, until_then, interval, is_end, is_host, before, moment[:size], moment[size:], label, devices)
 
 
 def _look_back(
@@ -282,9 +260,7 @@ class EdgeCollector:
         soon = _SOON * np.median(length[is_launch]) if is_launch.any() else -1.0
         launches = np.flatnonzero(kind == EdgeKind.LAUNCH)
         near = launches[time[target[launches]] - time[source[launches]] <= soon]
-        starts_soon = np.zeros(len(time), dtype=bool)
-        starts_soon[target[near]] = True
-        shows_order = (kind[shows] != EdgeKind.STREAM_ORDER) | ~starts_soon[target[shows]]
+        shows_order = (kind[shows] != EdgeKind.STREAM_ORDER) | ~np.isin(target[shows], target[near])
         self.takes(weight[shows[shows_order]], length[shows_order])
         low = pl.col("length").quantile(CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
         code, least_of_code = pl.concat(self._lengths).group_by("code").agg(low)
@@ -296,7 +272,7 @@ class EdgeCollector:
         if 0 < shown < _FEW * len(orders):
             least = np.quantile(time[target[orders]] - time[source[orders]], _LEAST_QUANTILE, method="lower")
             of_class[-order] = min(of_class[-order], least)
-        del latest, shows, launches, starts_soon, self._lengths
+        del latest, shows, launches, near, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
         sources, weights, kinds = np.empty_like(source), np.empty_like(weight), np.empty_like(kind)
@@ -334,17 +310,13 @@ def _arrange(
 class GraphParts:
     """What the graph of a run is built of; `launches` are those of all operations: `row` of the thread and time, `launched`, ns
     (-1: not known). `alone_kind` and `alone_weight` are what intervals that waited for something take by themselves: kind of
-    edge (NONE: they did not wait), and least weight."""
+    edge (NONE: they did not wait), and least weight. What is set last counts."""
 
     def __init__(self, run: MeasuredRun, labels: GraphLabels, points: RunMoments, launches: pl.DataFrame) -> None:
         self.run, self.labels, self.points, self.launches = run, labels, points, launches
         self.edges = EdgeCollector(points.time, points.row, points.label)
         self.alone_kind = np.full(len(points.label_of), NONE, dtype=np.int8)
         self.alone_weight = np.zeros(len(points.label_of), dtype=np.int64)
-
-    def set_alone(self, calls: npt.NDArray[Any], kind: EdgeKind, weight: npt.NDArray[Any] | int) -> None:
-        """Set what calls that waited for something take by themselves. What is set last counts."""
-        self.alone_kind[calls], self.alone_weight[calls] = kind, weight
 
     def add_waits(
         self, kind: EdgeKind, source: AnyColumn, ended: AnyColumn, weight: AnyColumn | int, alone: int | None = None
@@ -355,4 +327,4 @@ class GraphParts:
         source, ended = np.asarray(source), np.asarray(ended)
         calls = self.points.interval[ended[(source != NONE) & (ended != NONE)]]
         of_class = class_code(EdgeKind.BLOCKED_CALL, self.points.label_of[calls])
-        self.set_alone(calls, EdgeKind.BLOCKED_CALL, of_class if alone is None else alone)
+        self.alone_kind[calls], self.alone_weight[calls] = EdgeKind.BLOCKED_CALL, of_class if alone is None else alone

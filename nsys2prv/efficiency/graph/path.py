@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import changes
-from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun, open_waits
+from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph, built_graph
+from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import NONE, Mask, Spans
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -144,14 +144,11 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
     is_first = differ_from_before(path.row, kind, label)
-    columns = [column[is_first] for column in (time[path.source], path.row, kind, label, cause)]
-    parts = (
-        [[0], [graph.row[first]], [_BEFORE], [NONE], [NONE]],
-        columns,
-        [[time[last]], [graph.row[last]], [_AFTER], [NONE], [NONE]],
-    )
+    before, after = (0, graph.row[first], _BEFORE, NONE, NONE), (time[last], graph.row[last], _AFTER, NONE, NONE)
+    parts = zip(before, (time[path.source], path.row, kind, label, cause), after, strict=True)
+    columns = [np.concatenate([[low], of_path[is_first], [high]]) for low, of_path, high in parts]
     schema = {name: dtype for name, dtype in SEGMENT_SCHEMA.items() if name != "end"}
-    segments = pl.concat(pl.DataFrame(part, schema=schema, orient="col") for part in parts)
+    segments = pl.DataFrame(columns, schema=schema, orient="col")
     # Each ends where the next one begins.
     until = segments["begin"].shift(-1, fill_value=end).alias("end")
     return segments.insert_column(1, until).filter(pl.col("end") > pl.col("begin"))
@@ -211,24 +208,23 @@ class PathTotals:
 
     def rows(self) -> pl.DataFrame:
         """Columns of the table `critical_path_totals`."""
-        names = names_of_work(self._built).cast({"label": pl.Int32})
-        named = self.sums.with_columns(**_names_of_rows(self._built, self.sums["row"])).join(names, on="label", how="left")
+        rows = _names_of_rows(self._built, self.sums["row"])
+        named = self.sums.with_columns(**rows).join(names_of_work(self._built), on="label", how="left")
         is_kernel = pl.col("kind").is_in(_WORK_KINDS) & pl.col("kernel").is_not_null()
-        sums, kernels, hosts = ("total_ns", "segments"), named.filter(is_kernel), named.filter(pl.col("kind") == _HOST)
+        kernels, hosts = named.filter(is_kernel), named.filter(pl.col("kind") == _HOST)
         parts = {
-            "kind": named.select(*sums, name=_name(KINDS, "kind")),
-            "task": named.select(*sums, name="task"),
-            "family": kernels.select(*sums, name="family"),
-            "kernel": kernels.select(*sums, name="kernel"),
-            "host cause": hosts.select(*sums, name=_name(HOST_CAUSES, "cause")),
+            "kind": (named, _name(KINDS, "kind")),
+            "task": (named, pl.col("task")),
+            "family": (kernels, pl.col("family")),
+            "kernel": (kernels, pl.col("kernel")),
+            "host cause": (hosts, _name(HOST_CAUSES, "cause")),
         }
-        by_part = pl.concat(part.with_columns(by=pl.lit(by, pl.Enum(list(parts)))) for by, part in parts.items())
-        return (
-            by_part.group_by("by", "name")
-            .agg(pl.col(sums).sum())
-            .sort("by", "total_ns", "name", descending=[False, True, False], nulls_last=True)
-            .with_columns(pl.col("by").cast(pl.String), share=pl.col("total_ns") / max(self.length, 1))
-        )
+        totals = pl.concat(
+            segments.group_by(name=name).agg(pl.col("total_ns", "segments").sum()).with_columns(by=pl.lit(by))
+            .sort("total_ns", "name", descending=[True, False], nulls_last=True)
+            for by, (segments, name) in parts.items()
+        )  # fmt: skip
+        return totals.with_columns(share=pl.col("total_ns") / max(self.length, 1))
 
 
 class Gain(NamedTuple):
@@ -258,7 +254,7 @@ class MeasuredGraph:
     @cached_property
     def waits(self) -> OpenWaits:
         """Waits for what is not known."""
-        return open_waits(self.built)
+        return OpenWaits(self.built)
 
     def gains(self, steps: Sequence[Step], least: int) -> list[Gain]:
         """What each change alone gains; what gains less than `least`, or is too much to replay, has its bound.
@@ -266,7 +262,8 @@ class MeasuredGraph:
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too."""
         length, unexplained = self.built.context.events.length, self.totals.unexplained
-        of_parts = run_all(partial(_shorter, steps, part) for part in self.path.parts())
+        parts = (self.path.only(slice(low, low + BLOCK)) for low in range(0, len(self.path), BLOCK))
+        of_parts = run_all(partial(_shorter, steps, part) for part in parts)
         bounds = [int(max(min(bound, length), 0)) for bound in np.sum([[0.0] * len(steps), *of_parts], axis=0)]
         order = sorted(range(len(steps)), key=lambda place: -bounds[place])
         few = order[: MOST_MOMENTS // max(len(self.built.graph.time), 1)]
@@ -299,7 +296,7 @@ def critical_path(run: MeasuredRun) -> CriticalPath:
     """Build the graph of a run, and find its critical path."""
     if run.measured(DeviceClocks).contradictions:
         return CriticalPath()
-    built = built_graph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
+    built = BuiltGraph(run, run.measured(Nccl), run.measured(EventEdges), run.measured(BlockedCalls))
     measured = replay(built.graph)
     path = measured.path(path_end(built, measured)[0])
     segments = path_segments(built, measured)

@@ -7,7 +7,7 @@ them the same functions go over lists as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache, cached_property
@@ -154,6 +154,11 @@ class RunGraph:
     kind: npt.NDArray[np.int8]
 
     @cached_property
+    def target(self) -> Places:
+        """The moment where each edge ends."""
+        return np.repeat(np.arange(len(self.time), dtype=np.int32), np.diff(self.first))
+
+    @cached_property
     def receives(self) -> Mask:
         """Which moments are ends of what receives a message."""
         receives = np.zeros(len(self.time), dtype=bool)
@@ -169,64 +174,31 @@ class RunGraph:
 
     def of_kind(self, *kinds: EdgeKind) -> Edges:
         """All edges of some kinds."""
-        return self.edges(np.flatnonzero(np.isin(self.kind, kinds)))
-
-    def edges(self, number: Integers) -> Edges:
-        """Some edges, by their numbers."""
-        return Edges(self, number, (np.searchsorted(self.first, number, side="right") - 1).astype(np.int32))
-
-    def blocks(self) -> Iterator[Edges]:
-        """All edges, in blocks of moments with about so many edges as BLOCK."""
-        cuts = np.searchsorted(self.first, np.arange(BLOCK, len(self.source), BLOCK))
-        for low, high in pairwise([0, *cuts.tolist(), len(self.time)]):
-            if high > low:
-                target = np.repeat(np.arange(low, high, dtype=np.int32), np.diff(self.first[low : high + 1]))
-                yield Edges(self, np.arange(self.first[low], self.first[high], dtype=np.int64), target, (low, high))
+        return Edges(self, np.flatnonzero(np.isin(self.kind, kinds)))
 
 
 @dataclass(frozen=True)
 class Edges:
     """Edges of a graph: columns of equal length.
 
-    Attributes
-    ----------
-    number
-        In the graph.
-    moments
-        Of all edges of moments that follow each other, the first of these and the moment behind the last.
-    kind, weight
-        An EdgeKind, and the weight as measured, ns.
-    source, target
-        Moments where they begin and end; `source_row` and `row` are their rows, `begin` and `end` their measured times, ns, and
-        `label` is that of the target.
-    """
+    `number` are their places in the columns of the graph; of edges that follow each other a slice, and nothing is copied.
+    `kind` is an EdgeKind, `weight` that as measured, ns. `source` and `target` are the moments where they begin and end,
+    `source_row` and `row` their rows, `begin` and `end` their measured times, ns; `label` is that of the target."""
 
     graph: RunGraph
-    number: Integers
-    target: Places
-    moments: tuple[int, int] = (0, 0)
+    number: Any
 
     def __len__(self) -> int:
-        return len(self.number)
-
-    def parts(self) -> Iterator[Edges]:
-        """These edges in parts of so many as BLOCK."""
-        for low in range(0, len(self), BLOCK):
-            yield self.only(slice(low, low + BLOCK))
+        return len(self.target)
 
     def only(self, which: slice | Mask) -> Edges:
         """Some of them."""
-        return Edges(self.graph, self.number[which], self.target[which])
+        return Edges(self.graph, self.number[which])
 
-    @property
-    def _place(self) -> Integers | slice:
-        """Where they are in columns of the graph: of those of all edges that follow each other nothing is copied."""
-        low, high = self.graph.first[list(self.moments)].tolist()
-        return slice(low, high) if high > low else self.number
-
-    kind = cached_property(lambda edges: edges.graph.kind[edges._place])
-    weight = cached_property(lambda edges: edges.graph.weight[edges._place])
-    source = cached_property(lambda edges: edges.graph.source[edges._place])
+    kind = cached_property(lambda edges: edges.graph.kind[edges.number])
+    weight = cached_property(lambda edges: edges.graph.weight[edges.number])
+    source = cached_property(lambda edges: edges.graph.source[edges.number])
+    target = cached_property(lambda edges: edges.graph.target[edges.number])
     begin = cached_property(lambda edges: edges.graph.time[edges.source])
     end = cached_property(lambda edges: edges.graph.time[edges.target])
     source_row = cached_property(lambda edges: edges.graph.row[edges.source])
@@ -260,8 +232,7 @@ class Replay:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
         on_path = np.zeros(len(self.time), dtype=np.int8)
         run_loop(_walk, (last, self.graph.source, self.edge), (on_path,))
-        moments = np.flatnonzero(on_path).astype(np.int32)
-        return Edges(self.graph, self.edge[moments], moments)
+        return Edges(self.graph, self.edge[np.flatnonzero(on_path)])
 
 
 def replay(graph: RunGraph, steps: Sequence[Step] = ()) -> Replay:
@@ -287,18 +258,20 @@ def replays(
     limits = np.full((len(variants), size), FREE, dtype=np.int8)
     growth = 0
 
-    def changed(edges: Edges) -> tuple[Edges, Numbers, list[Numbers]]:
-        """Edges, how much longer each takes, and its weight in each variant."""
+    def changed(moments: tuple[int, int]) -> tuple[tuple[int, int], Numbers, list[Numbers]]:
+        """Of edges to moments that follow each other how much longer each takes, and its weight in each variant."""
+        edges = Edges(graph, slice(*graph.first[list(moments)].tolist()))
         weight = edges.weight
         for step in steps:
             weight = step(edges, weight)
         of_variants = [variant(edges, weight, limit) for variant, limit in zip(variants, limits, strict=True)]
-        return edges, np.maximum(weight - edges.weight, 0), of_variants
+        return moments, np.maximum(weight - edges.weight, 0), of_variants
 
-    for edges, grown, weights in map_ahead(changed, graph.blocks()):
+    cuts = np.searchsorted(graph.first, np.arange(BLOCK, len(graph.source), BLOCK))
+    for moments, grown, weights in map_ahead(changed, pairwise(sorted({0, *cuts.tolist(), size}))):
         if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
             raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
         growth += int(grown.sum())
         for weight, limit, outputs in zip(weights, limits, results, strict=True):
-            run_loop(_replay, (*edges.moments, graph.first, graph.source, graph.time, weight, limit, grown), outputs)
+            run_loop(_replay, (*moments, graph.first, graph.source, graph.time, weight, limit, grown), outputs)
     return [Replay(graph, time, edge, growth) for _, time, edge in results]

@@ -6,15 +6,13 @@ docs/efficiency.md ("What waits for what") says for what."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
-from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, named_values, with_last
+from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, with_last
 from nsys2prv.efficiency.graph.moments import GraphLabels, GraphParts, class_code, columns_of
-from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind, RunGraph
+from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredRun
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, measure_nccl
@@ -34,7 +32,6 @@ _MOST_OVERLAPS = 0.01
 """Part of the copies of a direction, at most, that start before the former one has ended, if there is one copy engine."""
 
 
-@dataclass(frozen=True)
 class BuiltGraph:
     """The graph of a run, settled, with the `labels` of its moments and the run that is its `context`.
 
@@ -44,16 +41,44 @@ class BuiltGraph:
 
     `open_ends` are the moments, in order, at which something ends that may have waited for ranks that are not in the run, or
     that can't be matched: NCCL kernels, and calls of MPI. Nobody knows when they would end if something else took another time.
-    `open_collectives` of them are of collectives, and not of sends and receives of NCCL."""
+    `open_collectives` of them are of collectives, and not of sends and receives of NCCL.
 
-    graph: RunGraph
-    labels: GraphLabels
-    left_out: dict[EdgeKind, int]
-    context: MeasuredRun
-    counted_rows: Mask
-    open_ends: Numbers
-    open_collectives: int
-    backward: Numbers
+    Of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its waits for CUDA
+    events, and for places in launch queues."""
+
+    def __init__(self, run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> None:
+        counted = run.events.rows.kind == STREAM
+        # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
+        on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
+        operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
+        calls = outermost_calls(run.calls.select("row", "start", "end", "number", "value"))
+        labels = GraphLabels(run.events, (operations, calls))
+        row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
+        label = np.concatenate([labels.of(operations), labels.of(calls)])
+        may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
+        points = moments.RunMoments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
+        counted[row[np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))[label]]] = True
+        launches = launches_of(run).filter(pl.Series(on_streams))
+        parts = GraphParts(run, labels, points, launches)
+        del operations, calls, row, begin, end, label, may_wait, launches
+        host_waits.wait_for_devices(parts, by_events.on_hosts)
+        host_waits.wait_for_messages(parts)
+        host_waits.wait_for_members(parts)
+        host_waits.wait_for_signals(parts)
+        host_waits.wait_for_driver(parts)
+        awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
+        parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
+        _add_copy_engines(parts)
+        _add_device_edges(parts)
+        unmatched = _add_nccl_kernels(parts, nccl)
+        open_calls = _open_calls(parts)
+        _add_host_edges(parts, _add_calls_that_wait(parts, blocked.calls))
+        self.open_collectives = len(open_calls) + int((~labels.is_pair[points.label_of[points.interval[unmatched]]]).sum())
+        self.open_ends: Numbers = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
+        self.context, self.labels, self.counted_rows, edges = run, labels, counted, parts.edges
+        del points, parts  # Putting edges in order takes memory.
+        self.backward: Numbers = np.unique(np.concatenate(edges.backward)).astype(np.int64)
+        self.left_out, self.graph = dict(+edges.left_out), edges.graph()
 
     @property
     def warnings(self) -> list[str]:
@@ -64,44 +89,7 @@ class BuiltGraph:
 
 def graph_of_run(run: MeasuredRun) -> BuiltGraph:
     """The graph of a run of which nothing was measured yet."""
-    return built_graph(run, measure_nccl(run), cuda_waits.event_edges(run), cuda_waits.blocked_calls(run))
-
-
-def built_graph(run: MeasuredRun, nccl: Nccl, by_events: EventEdges, blocked: BlockedCalls) -> BuiltGraph:
-    """The graph of a run that is measured: `nccl` are its NCCL kernels and their collectives, `by_events` and `blocked` its
-    waits for CUDA events, and for places in launch queues."""
-    counted = run.events.rows.kind == STREAM
-    # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
-    on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
-    operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-    calls = outermost_calls(run.calls.select("row", "start", "end", "number", "value"))
-    labels = GraphLabels(run.events, (operations, calls))
-    row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
-    label = np.concatenate([labels.of(operations), labels.of(calls)])
-    may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
-    points = moments.run_moments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
-    counted[row[np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))[label]]] = True
-    launches = launches_of(run).filter(pl.Series(on_streams))
-    parts = GraphParts(run, labels, points, launches)
-    del operations, calls, row, begin, end, label, may_wait, launches
-    host_waits.wait_for_devices(parts, by_events.on_hosts)
-    host_waits.wait_for_messages(parts)
-    host_waits.wait_for_members(parts)
-    host_waits.wait_for_signals(parts)
-    host_waits.wait_for_driver(parts)
-    awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
-    parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
-    _add_copy_engines(parts)
-    _add_device_edges(parts)
-    unmatched = _add_nccl_kernels(parts, nccl)
-    open_calls = _open_calls(parts)
-    _add_host_edges(parts, _add_calls_that_wait(parts, blocked.calls))
-    collectives = len(open_calls) + int((~labels.is_pair[points.label_of[points.interval[unmatched]]]).sum())
-    open_ends = np.unique(np.concatenate([open_calls, unmatched])).astype(np.int64)
-    edges = parts.edges
-    del points, parts  # Putting edges in order takes memory.
-    backward = np.unique(np.concatenate(edges.backward)).astype(np.int64)
-    return BuiltGraph(edges.graph(), labels, dict(+edges.left_out), run, counted, open_ends, collectives, backward)
+    return BuiltGraph(run, measure_nccl(run), cuda_waits.event_edges(run), cuda_waits.blocked_calls(run))
 
 
 def _calls_by_thread(calls: pl.DataFrame) -> pl.DataFrame:
@@ -124,15 +112,10 @@ def times_of_loading(run: MeasuredRun) -> pl.DataFrame:
     since = pl.col("until").shift(1).over("row")
     calls = _calls_by_thread(run.calls).select("row", begin=since, end="begin")
     pauses = calls.filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
-    copies = named_values(run, event_types.MEMORY_OPERATION)
-    to_device = copies.filter(pl.col("name") == event_types.COPY_KINDS[1])["value"].to_list()
-    is_copy = (pl.col("number") == event_types.MEMORY_OPERATION) & pl.col("value").is_in(to_device)
-    is_batch = is_copy & (pl.col("size") >= LEAST_LOADING_BYTES)
-    launched = (
-        pl.concat([launches_of(run), run.operations.select(is_batch=is_batch.fill_null(False))], how="horizontal")
-        .filter(pl.col("row").is_in(pauses["row"].unique().implode()))
-        .sort("launched", "is_batch")
-    )
+    is_copy = run.is_named(run.operations, event_types.MEMORY_OPERATION, f"^{event_types.COPY_KINDS[1]}$")
+    is_large = (run.operations["size"] >= LEAST_LOADING_BYTES).fill_null(False)
+    launches = launches_of(run).with_columns(is_batch=is_copy & is_large)
+    launched = launches.filter(pl.col("row").is_in(pauses["row"].unique().implode())).sort("launched", "is_batch")
     followed = with_last(pauses, "end", launched, "launched", "row", strategy="forward")
     return followed.filter("is_batch").select(pl.col("row", "begin", "end").cast(pl.Int64))
 
@@ -184,10 +167,8 @@ def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:
 
 
 def _open_calls(parts: GraphParts) -> Numbers:
-    """Ends of calls of MPI that may wait for ranks which are not in the run."""
+    """Ends of calls of MPI that may wait for ranks which are not in the run, if it has not all."""
     points, labels = parts.points, parts.labels
-    if parts.run.events.has_all_ranks:
-        return np.zeros(0, dtype=np.int64)
     phases = labels.by_name(message_parts(pl.col("name")).cast(pl.Int64))
     # Other collectives than these do not wait.
     is_collective = labels.by_name(first_match(pl.col("name"), WAITING_COLLECTIVES, 0)) > 0
@@ -195,7 +176,7 @@ def _open_calls(parts: GraphParts) -> Numbers:
     moves = phases & (MessagePart.SENDS | MessagePart.RECEIVES) > 0
     for_one = moves & (phases & (MessagePart.LATER | MessagePart.DEFINES) == 0)
     # One that waits for several may wait for one that is missing beside those that are there.
-    is_mpi = labels.is_of(*event_types.MPI_TYPES.values())
+    is_mpi = labels.is_of(*event_types.MPI_TYPES.values()) & (not parts.run.events.has_all_ranks)
     is_open = (is_mpi & for_several)[points.label_of]
     is_open |= (is_mpi & for_one)[points.label_of] & (parts.alone_kind != EdgeKind.BLOCKED_CALL)
     return points.end[is_open].astype(np.int64)
@@ -204,15 +185,14 @@ def _open_calls(parts: GraphParts) -> Numbers:
 def _add_calls_that_wait(parts: GraphParts, in_queue: pl.DataFrame) -> Mask:
     """Edges inside of calls that waited for something, or for a place in a queue; at which moments these end."""
     points, edges = parts.points, parts.edges
-    calls = points.intervals(parts.alone_kind != NONE)
-    waited = calls["interval"].to_numpy()
-    calls = calls.with_columns(kind=parts.alone_kind[waited], weight=parts.alone_weight[waited])
+    waited = np.flatnonzero(parts.alone_kind != NONE)
     # Nothing else is between start and end of a call that waits; else only what is before its last part can be waited for.
-    calls = calls.filter(pl.Series(points.before[points.end[waited]]) == pl.col("start"))
-    for (kind,), of_kind in calls.group_by("kind"):
-        edges.add(EdgeKind(kind), of_kind["start"], of_kind["end"], of_kind["weight"])
+    waited = waited[points.before[points.end[waited]] == points.start[waited]]
+    for kind in np.unique(parts.alone_kind[waited]).tolist():
+        of_kind = waited[parts.alone_kind[waited] == kind]
+        edges.add(EdgeKind(kind), points.start[of_kind], points.end[of_kind], parts.alone_weight[of_kind])
     is_replaced = np.zeros(len(points.time), dtype=bool)
-    is_replaced[calls["end"].to_numpy()] = True
+    is_replaced[points.end[waited]] = True
     free, start = points.starts(in_queue, "free_row", "free_start"), points.starts(in_queue, "row", "begin")
     end = np.where((free != NONE) & (start != NONE), points.ends(in_queue, "row", "until"), NONE)
     edges.add(EdgeKind.LAUNCH_QUEUE, free, end, class_code(EdgeKind.LAUNCH_QUEUE))
@@ -229,24 +209,22 @@ def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
     is_woken = np.zeros(len(points.time), dtype=bool)
     is_woken[woken] = True
     for weight, which in ((0, is_woken), (WHOLE, ~is_woken)):
-        moments = np.flatnonzero(points.is_host & ~is_replaced & which).astype(np.int32)
-        edges.add(EdgeKind.HOST, points.before[moments], moments, weight)
+        target = np.flatnonzero(points.is_host & ~is_replaced & which)
+        edges.add(EdgeKind.HOST, points.before[target], target, weight)
     edges.add(EdgeKind.WAKE_UP, waker, woken, 0)
-    # A thread that appears was created before.
+    # A thread that appears was created before; where that was not recorded, it follows the last call of its process: a thread
+    # that only sleeps causes nothing.
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
-    creations = np.sort(points.start[creates[points.label_of]])
-    first = np.flatnonzero(points.is_host & (points.before == NONE))
-    task, row = parts.run.events.rows.task, points.row
-    created = pl.DataFrame({"task": task[row[creations]], "creation": creations.astype(np.int64)})
-    appearing = pl.DataFrame({"task": task[row[first]], "moment": first})
-    caused = with_last(appearing, "moment", created, "creation", "task", allow_exact_matches=False).drop_nulls("creation")
-    edges.add(EdgeKind.WAKE_UP, caused["creation"], caused["moment"], 0)
-    # Where its creation was not recorded, it appears after the last call of its process: a thread that sleeps causes nothing.
     is_call = labels.is_of(*HOST_CALLS)[points.label_of[points.interval]]
-    others = np.flatnonzero(is_call & (points.before != NONE))
-    known = pl.DataFrame({"task": task[row[others]], "last": others.astype(np.int64)})
-    late = with_last(appearing.join(caused, on="moment", how="anti"), "moment", known, "last", "task").drop_nulls("last")
-    edges.add(EdgeKind.WAKE_UP, late["last"], late["moment"], 0)
+    is_creation, is_first = creates[points.label_of[points.interval]] & ~points.is_end, points.is_host & (points.before == NONE)
+    moments = pl.DataFrame({"task": parts.run.events.rows.task[points.row], "moment": np.arange(len(points.row))})
+    first = moments.filter(pl.Series(is_first))
+    for is_source in (is_creation, is_call & ~is_first):
+        sources = moments.filter(pl.Series(is_source)).rename({"moment": "source"})
+        last = with_last(first, "moment", sources, "source", "task", allow_exact_matches=False)
+        caused = last.drop_nulls("source")
+        edges.add(EdgeKind.WAKE_UP, caused["source"], caused["moment"], 0)
+        first = last.filter(pl.col("source").is_null()).select("task", "moment")
 
 
 def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
@@ -259,8 +237,7 @@ def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
     shared = most.filter(pl.len().over("stream") > 1)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
-    is_call = parts.labels.is_of(*HOST_CALLS)[points.label_of[points.interval]] & (stream[row] >= 0)
-    moment = np.flatnonzero(is_call)
+    moment = np.flatnonzero(parts.labels.is_of(*HOST_CALLS)[points.label_of[points.interval]] & (stream[row] >= 0))
     calls = pl.DataFrame({"moment": moment, "stream": stream[row[moment]], "is_end": points.is_end[moment]})
     ended = calls.filter("is_end").select("stream", waker="moment")
     begun = calls.filter(~pl.col("is_end") & pl.Series(points.label[moment] == NONE))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from nsys2prv.efficiency.graph.cuda_waits import LogicalStreams
+from nsys2prv.efficiency.graph.cuda_waits import recorded_waits, with_last
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
@@ -72,19 +72,16 @@ def device_clocks(run: MeasuredRun) -> DeviceClocks:
 def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) -> Mapping[int, int]:
     """Of each device: how much launched work begins after the end of the first synchronization that was called afterwards."""
     rows, row = run.events.rows, launches["to_row"].to_numpy()
-    streams = LogicalStreams(rows)
     kind, task = pl.col("kind"), pl.col("task").cast(pl.Int64)
     # Synchronizations of whole devices say nothing of a task that has several.
     of_one_device = [number for number, devices in rows.devices_of_task.items() if len(devices) == 1]
     is_of_task = (kind == SYNC_DEVICE) & task.is_in(of_one_device)
     # Numbers of streams are not negative: these stand for all streams of a task.
     key = pl.when(kind == SYNC_STREAM).then(pl.col("stream").cast(pl.Int64)).when(is_of_task).then(-2 - task)
-    syncs = streams.waits(run).select(begin="start", until="end", key=key).drop_nulls("key").sort("begin")
-    keys = (-2 - rows.task[row], streams.of_row[row])
+    syncs = recorded_waits(run).select(begin="start", until="end", key=key).drop_nulls("key")
+    keys = (-2 - rows.task[row], row)
     work = pl.concat(launches.select("time", "to_time", "device", key=pl.Series(key, dtype=pl.Int64)) for key in keys)
-    waited = work.sort("time").join_asof(
-        syncs, left_on="time", right_on="begin", by="key", strategy="forward", check_sortedness=False
-    )
+    waited = with_last(work, "time", syncs, "begin", "key", strategy="forward")
     late = waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time"))
     return dict(late.group_by("device").len().iter_rows())
 

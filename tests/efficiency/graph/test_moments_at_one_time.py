@@ -9,7 +9,7 @@ import pytest
 from support.measured import events_of
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.graph.moments import RunMoments, run_moments
+from nsys2prv.efficiency.graph.moments import RunMoments
 from nsys2prv.efficiency.graph.run_graph import graph_of_run
 from nsys2prv.efficiency.intervals import Spans
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -22,7 +22,7 @@ Interval = tuple[int, int, int, int]
 def points(devices: list[Interval], hosts: list[Interval]) -> RunMoments:
     row, begin, end, label = np.array([*devices, *hosts], dtype=np.int64).reshape(-1, 4).T
     may_wait = (label == SYNCHRONIZATION) & (np.arange(len(row)) >= len(devices))
-    return run_moments(row.astype(np.int32), begin, end, label.astype(np.int32), len(devices), may_wait, 10)
+    return RunMoments(row.astype(np.int32), begin, end, label.astype(np.int32), len(devices), may_wait, 10)
 
 
 def order(devices: list[Interval], hosts: list[Interval]) -> list[tuple[int, int, bool]]:

@@ -38,10 +38,6 @@ def graph_of(time: list[int], edges: list[tuple[int, int, int, int]]) -> RunGrap
     return collector.graph()
 
 
-def targets(graph: RunGraph) -> list[int]:
-    return graph.edges(np.arange(len(graph.source))).target.tolist()
-
-
 @st.composite
 def graphs(draw: st.DrawFn) -> RunGraph:
     """Moments in the order of time, several at one time, and edges between them, also parallel ones."""
@@ -55,7 +51,7 @@ def graphs(draw: st.DrawFn) -> RunGraph:
 def _plain(graph: RunGraph, weight: Numbers, limits: Sequence[int]) -> list[int]:
     """When each moment is, one after the other."""
     times: list[int] = []
-    growth, earlier, target = 0, 0, np.array(targets(graph))
+    growth, earlier, target = 0, 0, graph.target
     for moment, measured in enumerate(graph.time.tolist()):
         places = [place for place in np.flatnonzero(target == moment).tolist() if weight[place] != REMOVED]
         growth += sum(max(int(weight[place] - graph.weight[place]), 0) for place in places)
@@ -89,7 +85,7 @@ def test_a_replay_with_other_weights_gives_the_longest_ways(graph: RunGraph, dat
     changed = data.draw(st.lists(st.one_of(st.integers(0, 20), st.just(REMOVED)), min_size=count, max_size=count))
     is_changed = data.draw(st.lists(st.booleans(), min_size=count, max_size=count))
     weight = np.where(np.array(is_changed, dtype=bool), np.array(changed, dtype=np.int64), graph.weight)
-    target = np.array(targets(graph))
+    target = graph.target
     moments = len(graph.time)
     limits = data.draw(st.lists(st.sampled_from([FREE, HELD, FOLLOWS]), min_size=moments, max_size=moments))
     with patch.object(passes, "BLOCK", size):
@@ -112,13 +108,13 @@ def test_the_path_has_no_hole_and_ends_at_the_last_moment(graph: RunGraph) -> No
     assert path.target.tolist() == moments[1:]
     assert (path.end - path.begin).tolist() == path.weight.tolist()
     # It begins where nothing determines a moment.
-    assert moments[0] not in targets(graph)
+    assert moments[0] not in graph.target.tolist()
 
 
 @given(graphs())
 def test_slack_is_how_much_later_a_moment_may_be(graph: RunGraph) -> None:
     latest = [int(graph.time[-1])] * len(graph.time)
-    target = targets(graph)
+    target = graph.target.tolist()
     for moment in reversed(range(len(latest))):
         for edge in np.flatnonzero(graph.source == moment):
             latest[moment] = min(latest[moment], latest[target[edge]] - int(graph.weight[edge]))
