@@ -60,9 +60,7 @@ def test_dir_shows_the_public_names_only() -> None:
 
 def test_the_command_line_starts_without_polars() -> None:
     code = "import sys, nsys2prv.cli.app; print('polars' in sys.modules, 'numpy' in sys.modules)"
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=CHECKOUT)
-
     assert done.stdout.split() == ["False", "False"]
 
 
@@ -92,7 +90,6 @@ def test_a_run_shows_reports_ranks_devices_and_span(run: np.NsysRun, tmp_path: P
 
 def test_a_run_that_cannot_be_read_shows_why(tmp_path: Path) -> None:
     run = np.open_run(tmp_path / "missing")
-
     assert "there is no such file" in repr(run)
     with pytest.raises(ReportNotFound):
         _ = run.ranks
@@ -337,7 +334,6 @@ def test_every_cell_of_the_notebook_runs_and_shows_something(folder: Path) -> No
 
 def test_the_notebook_uses_the_public_api_alone() -> None:
     code = "\n".join("".join(cell["source"]) for cell in notebook.read_notebook()["cells"] if cell["cell_type"] == "code")
-
     assert re.findall(r"^ *(?:import|from) (nsys2prv\S*)", code, re.MULTILINE) == ["nsys2prv"]
 
 

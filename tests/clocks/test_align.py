@@ -43,13 +43,11 @@ def test_clocks_that_drift_are_aligned_by_what_ranks_have_in_common(
 @pytest.mark.parametrize("method", [AlignMethod.UTC, AlignMethod.MONOTONIC])
 def test_without_collectives_times_are_as_wrong_as_the_clocks(method: AlignMethod) -> None:
     reports = simulate(KINDS["NCCL"], 1)
-
     assert np.nanmedian(compare_with_truth(reports, aligned(reports, method)).of_hosts(same=False).errors) > 1e8
 
 
 def test_a_host_without_common_collectives_is_named_and_stays_at_its_own_clock() -> None:
     axis = aligned(simulate(KINDS["a host without collectives"], 1))
-
     assert [placement.method for placement in axis.placements] == [*["collectives"] * 6, "utc", "monotonic"]
     assert [clock.name for clock in axis.clocks if clock.correction is None] == ["node04"]
     assert "node04" in " ".join(axis.warnings)

@@ -86,7 +86,6 @@ def test_nothing_is_known_of_a_clock_without_bounds() -> None:
 
 def test_bounds_that_contradict_each_other_are_inside_the_interval() -> None:
     found = clock_intervals(in_stretches([[np.inf, -8000.0], [3000.0, np.inf]]), 0, 1)
-
     assert found.half_widths[0].sum() >= 8000
     assert found.contradiction.tolist() == [8000, 8000]
 

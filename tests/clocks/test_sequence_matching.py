@@ -92,7 +92,6 @@ def few(process: int, *times: float, name: int = 0) -> CollectiveSequence:
 def test_a_few_collectives_are_counted() -> None:
     first, second = few(0, 1000 * MS, 3000 * MS), few(1, 4001 * MS, 5996 * MS)
     found = Matching([first, second]).events
-
     assert found[0].tolist() == found[1].tolist()
     assert (found[0] >= 0).all()
 

@@ -13,7 +13,6 @@ def test_the_documentation_has_the_result_of_each_kind() -> None:
     page = (CHECKOUT / "docs" / "reference" / "simulated-clusters.md").read_text(encoding="utf-8")
     table = page[page.index("<!-- measured by make bench -->") : page.index("<!-- end -->")]
     rows = [line.split(" | ")[:2] for line in table.splitlines() if line.startswith("| ")][2:]
-
     assert [(name.removeprefix("| "), text) for name, text in rows] == [(name, kind.text) for name, kind in KINDS.items()]
 
 
@@ -31,14 +30,12 @@ _LIKE_OTHERS = {
 )
 def test_true_offsets_are_inside_the_told_intervals(kind: str, seeds: range) -> None:
     result = try_kind(kind, seeds)
-
     assert result.is_honest, result
     assert result.is_useful, result
 
 
 def test_messages_that_are_not_precise_do_not_bend_the_line_of_a_clock_that_jumps() -> None:
     result = try_kind("jump, messages", (9, 12, 17))
-
     assert result.inside == 1
     assert result.margin_median < 30_000
 

@@ -51,7 +51,6 @@ def test_a_report_that_can_not_be_written_is_an_output_error(tmp_path: Path) -> 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another(run: Run) -> None:
     again, other = reports_of(SMALL), reports_of(replace(SMALL, seed=2))
-
     assert all(frame.equals(again[rank][name]) for rank, tables in run.items() for name, frame in tables.items())
     assert not run[0][KERNELS]["start"].equals(other[0][KERNELS]["start"])
 
@@ -136,7 +135,6 @@ def test_clocks_are_wrong_by_what_the_truth_tells(run: Run) -> None:
 
 def test_ids_repeat_between_nodes_and_not_within_one(run: Run) -> None:
     pids = [tables[KERNELS]["globalPid"][0] for tables in run.values()]
-
     assert pids[0] == pids[2]
     assert pids[0] != pids[1]
 
@@ -185,7 +183,6 @@ def test_tensor_cores_are_busy_in_gemms_and_less_on_the_slow_gpu(run: Run) -> No
 )
 def test_what_is_not_recorded_has_no_tables(run: Run, without: str, tables: set[str]) -> None:
     left_out = reports_of(replace(SMALL, **{without: 0}))  # type: ignore[arg-type]
-
     assert tables <= run[0].keys()
     assert not tables & left_out[0].keys()
 

@@ -317,7 +317,6 @@ RUNS = {
 )
 def test_parts_are_those_of_simulated_runs(name: str, tmp_path: Path) -> None:
     run = simulate(RUNS[name])
-
     assert_true(run, of_simulated(write_reports(run, tmp_path)))
 
 

@@ -235,7 +235,6 @@ def test_every_efficiency_but_the_roots_is_a_factor_of_a_known_one_and_says_what
 
 def test_a_case_that_is_known_from_bsc() -> None:
     row = device_row(10_000, [4_400, 4_450, 4_430, 4_460], [540, 540, 540, 540])
-
     names = ("device_parallel_efficiency", "load_balance", "communication_efficiency", "orchestration_efficiency")
     assert [round(row[name], 2) for name in names] == [0.44, 0.99, 0.89, 0.5]
 
@@ -532,7 +531,6 @@ def test_a_table_that_is_empty_now_does_not_stay_from_a_former_run(
     in_parts.to_csv(tmp_path)
     assert (tmp_path / "regions.csv").exists()
     of_two_gpus.to_csv(tmp_path)
-
     assert not (tmp_path / "regions.csv").exists()
 
 

@@ -306,7 +306,6 @@ def exposed_in_steps(launched_at: int, steps: int = STEPS) -> ReportBuilder:
 
 def test_the_next_kernel_is_not_launched_while_a_collective_is_exposed(tmp_path: Path) -> None:
     found = finding(measured(tmp_path, exposed_in_steps(launched_at=1990 * US)), "starved-beside-communication")
-
     # Not of the last step, after which there is no kernel.
     assert found["cost_ns"] == (STEPS - 1) * 500 * US
     assert found["saved_ns"] == found["cost_ns"]

@@ -96,7 +96,6 @@ def test_a_wrong_condition_is_refused_before_anything_is_measured(tmp_path: Path
 
 def test_each_run_but_the_first_is_checked(runs: list[EfficiencyResult], tmp_path: Path) -> None:
     third = measure([run(tmp_path, "third", 790)])
-
     rows = gate([*runs, third], "device_parallel_efficiency < 0.95*A", "devices >= 1", label=list("xyz"))
     assert [(row["run"], row["result"]) for row in rows] == [("B", "fails"), ("C", "passes"), ("B", "fails"), ("C", "fails")]
 

@@ -166,7 +166,6 @@ def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(tmp_path: Path
 
 def test_a_run_without_a_gpu_is_not_replayed(of_mpi: list[Path], command_line: CommandLine) -> None:
     done = command_line.run("whatif", *of_mpi, "--ideal-network")
-
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (NoDevices.exit_code, "", 1)
 
 

@@ -81,7 +81,6 @@ def test_which_calls_create_the_context(calls: list[tuple[str, int, int]], creat
 
 def test_a_group_of_calls_creates_communicators_where_it_ends() -> None:
     names = ["ncclGroupStart", "ncclCommInitRank", "ncclGroupEnd", "ncclGroupStart", "ncclAllReduce", "ncclGroupEnd"]
-
     frame = pl.DataFrame({"row": [0] * 6, "name": names, "start": range(6)})
     assert creates_communicators(frame)["start"].to_list() == [1, 2]
 

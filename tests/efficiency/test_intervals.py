@@ -44,26 +44,22 @@ def of_both(one: Intervals, other: Intervals) -> Segments:
 
 def test_touching_and_nested_intervals_become_one() -> None:
     found = union(Intervals.of([0, 0, 0, 0, 1], [5, 0, 1, 20, 5], [9, 5, 3, 20, 6]))
-
     assert rows(found) == [(0, 0, 9), (1, 5, 6)]
 
 
 def test_times_far_apart_and_many_groups_do_not_need_to_fit_one_key() -> None:
     found = union(Intervals.of([1_000_000, 1_000_000, 0], [0, FAR, 7], [10, FAR + 5, 9]))
-
     assert rows(found) == [(0, 7, 9), (1_000_000, 0, 10), (1_000_000, FAR, FAR + 5)]
 
 
 def test_elapsed_time_far_apart() -> None:
     found = segments(Intervals.of([0, 1], [0, FAR], [10, FAR + 5]))
     times = Elapsed(found, found.mask, 2)
-
     assert list(times.in_windows(*np.array([[0, 1, 1], [0, 0, 0], [FAR, FAR + 3, 7]])))[1].tolist() == [10, 3, 0]
 
 
 def test_nothing_gives_nothing() -> None:
     nothing = Intervals.of([], [], [])
-
     assert len(union(nothing)) == of_both(nothing, nothing).lengths().sum() == 0
     times = Elapsed(segments(nothing), segments(nothing).mask, 2)
     assert np.stack(list(times.in_windows(np.array([1]), np.array([0]), np.array([5])))).tolist() == [[0], [0]]
@@ -72,7 +68,6 @@ def test_nothing_gives_nothing() -> None:
 @given(some)
 def test_a_union_covers_what_its_intervals_cover_once(intervals: Intervals) -> None:
     found = union(intervals)
-
     assert (covered(found) == (covered(intervals) > 0)).all()
     assert (found.end > found.begin).all()
     assert rows(found) == sorted(rows(found))
@@ -115,7 +110,6 @@ def test_elapsed_time_is_the_sum_in_a_window(intervals: Intervals, windows: list
 @given(some, st.lists(st.tuples(st.integers(0, GROUPS - 1), st.integers(0, END)), min_size=1, max_size=12))
 def test_the_innermost_of_open_intervals_began_last(intervals: Intervals, moments: list[tuple[int, int]]) -> None:
     found = innermost(intervals, *np.array(moments, dtype=np.int64).T)
-
     for (group, time), place in zip(moments, found, strict=True):
         around = [(begin, -end) for of, begin, end in rows(intervals) if of == group and begin <= time < end]
         assert max(around, default=None) == (None if place == NONE else (intervals.begin[place], -intervals.end[place]))

@@ -63,7 +63,6 @@ def test_a_window_begins_with_what_was_allocated_before(reports: list[Path]) -> 
 
 def test_of_a_selected_time_what_was_there_before_is_known_from_the_events(reports: list[Path]) -> None:
     result = measure(reports, EfficiencyOptions(bins=4, time=time_range("200ns:600ns")))
-
     (row,) = result.tables["memory_in_use"].filter(pl.col("device") == "node:D0").to_dicts()
     assert (row["before_bytes"], row["begin_bytes"], row["peak_bytes"], row["end_bytes"]) == (
         2 * GIB, 2 * GIB, 5 * GIB, 2 * GIB)  # fmt: skip

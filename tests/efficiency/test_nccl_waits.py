@@ -308,7 +308,6 @@ def test_the_length_of_the_run_is_known_as_well_as_clocks_are(
 ) -> None:
     reports = [of_clock(clock, span) for clock, span in enumerate(spans)]
     run = run_of(list(map(known_to, widths)), reports, window)
-
     assert length_interval(run) == LengthInterval(*expected)
 
 

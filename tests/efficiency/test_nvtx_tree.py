@@ -45,7 +45,6 @@ def test_ranges_are_inside_of_those_around_them_on_their_thread(tmp_path: Path) 
 
 def test_the_window_cuts_ranges(tmp_path: Path) -> None:
     found = tree(training(), tmp_path, window=window_choice("1100ns:2000ns"))
-
     assert found[0] == (None, 0, "iteration #", 1, 900, 100)
     assert found[-1] == (0, 1, "load", 1, 200, 200)
 
@@ -53,7 +52,6 @@ def test_the_window_cuts_ranges(tmp_path: Path) -> None:
 def test_without_ranges_there_is_no_tree(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.kernel("k", 10, 20, launch=(0, 5))
-
     assert tree(report, tmp_path) == []
 
 

@@ -156,7 +156,6 @@ def test_the_trees_show_each_efficiency_with_its_product(run: Run) -> None:
 
 def test_the_run_is_told_by_hosts_ranks_gpus_time_and_versions(run: Run) -> None:
     told = " ".join(run.read.one("section", id="run").text.split())
-
     for fact in ("gpu001", "gpu002", "0-3", "NVIDIA H100 80GB HBM3", "nsys 2024.2.3.38", "UTC", run.measured.head["nsys2prv"]):
         assert fact in told
 
@@ -194,7 +193,6 @@ def test_findings_stand_in_their_order_with_what_they_say(run: Run) -> None:
 
 def test_without_findings_there_is_no_section_of_them(hostile: Run) -> None:
     tables = {name: table for name, table in hostile.measured.tables.items() if not name.startswith("finding")}
-
     assert not PageReader(page(hostile.measured.head, tables)).all("section", id="findings")
 
 

@@ -59,7 +59,6 @@ def test_metadata_warnings_definitions_and_evidence_are_folded(run: Run) -> None
 
 def test_nothing_below_four_fifths_is_green(run: Run) -> None:
     bars = re.findall(r'<i class="(\w+)" style="width:([\d.]+)%"', run.html)
-
     assert len(bars) == run.measured.tables["tree"]["value"].count()
     for grade, width in bars:
         assert grade == ("good" if float(width) >= 80 else "fair" if float(width) >= 50 else "poor")
@@ -100,7 +99,6 @@ def test_families_are_one_number_first_and_add_up(run: Run) -> None:
 
 def test_the_slow_device_is_named_and_no_other(run: Run) -> None:
     far = drawn(charts.devices(run.measured.tables)).notes
-
     slow = run.measured.tables["devices"]["device"][1]
     assert [text.rpartition(": ")[0] for text in far] == [slow]
     assert far[0] in run.read.one("section", id="devices-and-hosts").text

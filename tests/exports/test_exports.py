@@ -332,7 +332,6 @@ def test_a_glob_of_any_depth_ends_where_links_lead_back(tmp_path: Path) -> None:
     report = write_to(tmp_path / "run" / "a" / "rank0.sqlite")
     for place in range(6):
         (tmp_path / "run" / "a" / f"link{place}").symlink_to(tmp_path / "run")
-
     assert find_reports([f"{tmp_path}/run/**/*.sqlite"]) == [report]
 
 

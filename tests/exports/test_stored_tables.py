@@ -110,7 +110,6 @@ def test_stretches_are_the_table_whether_columns_are_stored_or_not(path: Path) -
 def test_other_processes_read_what_is_stored(path: Path, rows_queried: Counter[str]) -> None:
     files = pickle.loads(pickle.dumps(stored(path)))
     rows_queried.clear()
-
     assert files.scan(TABLE, SCHEMA, {}).collect().height == ROWS
     assert not rows_queried
 

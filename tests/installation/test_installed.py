@@ -40,7 +40,6 @@ def test_the_package_has_the_files_of_the_checkout_and_no_others() -> None:
 def test_the_wheel_installs_the_package_and_the_manual_page_alone() -> None:
     files = {str(path) for path in metadata.files("nsys2prv") or ()}
     outside = {name for name in files if not name.startswith(("nsys2prv/", "nsys2prv-"))}
-
     assert {re.sub(r"^(\.\./)+", "", name) for name in outside} == {"bin/nsys2prv", "share/man/man1/nsys2prv.1"}
     assert (Path(sys.prefix) / "share/man/man1/nsys2prv.1").read_bytes() == (CHECKOUT / "packaging/nsys2prv.1").read_bytes()
 
@@ -56,7 +55,5 @@ def test_the_metadata_are_those_of_this_version() -> None:
 
 def test_the_program_runs_in_any_folder(tmp_path: Path) -> None:
     program = Path(sys.executable).parent / "nsys2prv"
-
     done = subprocess.run([program, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True)
-
     assert done.stdout == f"nsys2prv {nsys2prv.__version__}\n"

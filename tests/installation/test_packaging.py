@@ -37,7 +37,6 @@ def test_the_manual_page_is_shown_without_warnings() -> None:
 
 def test_the_change_log_begins_with_this_version() -> None:
     log = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
-
     assert re.findall(r"^## (\d\S*)", log, re.MULTILINE)[0] == nsys2prv.__version__
 
 

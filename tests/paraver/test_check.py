@@ -97,7 +97,6 @@ def test_a_good_trace_is_valid(tmp_path: Path) -> None:
 def test_a_compressed_trace_is_checked_the_same(tmp_path: Path) -> None:
     plain = check(tmp_path, GOOD)
     (tmp_path / "trace.prv.gz").write_bytes(gzip.compress(PRV.encode()))
-
     assert check_trace(tmp_path / "trace.prv.gz") == plain
 
 
@@ -158,7 +157,6 @@ def test_one_damaged_line_is_found(
 
 def test_an_overlap_is_one_violation(tmp_path: Path) -> None:
     result = check(tmp_path, changed(".prv", 9, "1:0:1:1:1:99:1000:0"))
-
     assert result.violations_per_rule == {TraceRule.STATES: 1}
 
 
@@ -198,14 +196,12 @@ def test_what_a_whole_trace_lacks_is_found(tmp_path: Path, files: dict[str, str]
 
 def test_a_message_that_is_received_before_it_is_sent_is_counted_but_allowed(tmp_path: Path) -> None:
     result = check(tmp_path, changed(".prv", 6, "3:0:1:1:1:5:5:6:1:2:1:3:3:8:55001"))
-
     assert result.valid
     assert result.counts["backward_messages"] == 1
 
 
 def test_types_of_other_tools_may_stay_open(tmp_path: Path) -> None:
     pcf = f"{PCF}\nEVENT_TYPE\n0    70000001    something of another tool\n"
-
     assert check(tmp_path, {**changed(".prv", 10, "2:0:1:1:1:1000:70000001:3"), ".pcf": pcf}).valid
 
 
@@ -247,7 +243,6 @@ numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
 @given(st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=20))
 def test_a_key_is_equal_where_all_columns_are(rows: list[tuple[int, int, int]]) -> None:
     key = one_key([np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)])
-
     assert len(set(key.tolist())) == len(set(rows))
     assert len(set(zip(key.tolist(), rows, strict=True))) == len(set(rows))
 

@@ -139,7 +139,6 @@ def test_rows_of_gpus_and_of_nodes_have_no_states(tmp_path: Path) -> None:
 @pytest.mark.parametrize("date", ["31/02/2025 at 06:36", "21/13/2025 at 06:36", "21/11/2025 at 24:00", "21/11/2025 at 06:60"])
 def test_a_date_that_does_not_exist_is_found(tmp_path: Path, date: str) -> None:
     found = broken(tmp_path, PRV.replace("21/11/2025 at 06:36", date))
-
     assert [date in text for text in found[TraceRule.HEADER]] == [True]
 
 
@@ -149,7 +148,6 @@ def test_a_date_that_does_not_exist_is_found(tmp_path: Path, date: str) -> None:
 )
 def test_times_of_messages_that_contradict_each_other_are_found(tmp_path: Path, times: str, text: str) -> None:
     (found,) = broken(tmp_path, PRV.replace("10:10:0:1:1:2:50:50", times))[TraceRule.MESSAGES]
-
     assert text in found
 
 
@@ -199,7 +197,6 @@ def test_a_trace_of_another_tool_need_not_keep_what_nsys2prv_does(tmp_path: Path
     prv = without("1:0:1:1:2:50:80:1").replace("10:10:0:1:1:2:50:50", "10:11:0:1:1:2:51:50")
     broken(tmp_path, prv, {"trace": "of another program"})
     (tmp_path / "trace.pcf").write_text(PCF.replace("  STATES", "STATES"))
-
     assert check_trace(tmp_path / "trace.prv").violations == ()
 
 

@@ -159,14 +159,12 @@ def test_each_number_is_read(fields_at_once: int, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("lengths", [[255, 0, 256, 1], [511, 512, 2], [256], [3, 1000, 0, 0, 768]])
 def test_fields_may_be_long(lengths: list[int]) -> None:
     found = Fields("".join("1:" * before + "0" * length + "\n" for before, length in enumerate(lengths)).encode())
-
     of_lines = [[1] * before + [length] for before, length in enumerate(lengths)]
     assert found.length.tolist() == [length for line in of_lines for length in line]
 
 
 def test_numbers_at_the_limits_of_64_bits_and_with_zeros_in_front_are_read() -> None:
     found = Fields(b"9223372036854775807:-9223372036854775808:9223372036854775808\n" + b"0" * 300 + b"12:0007:-0\n")
-
     assert found.values.tolist() == [2**63 - 1, -(2**63), 0, 12, 7, 0]
     assert found.too_large.tolist() == [2]
 

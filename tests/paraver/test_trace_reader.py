@@ -123,13 +123,11 @@ def test_a_trace_in_several_gzip_members_is_read_whole(tmp_path: Path) -> None:
 
 def test_communicators_that_the_header_announces_are_skipped(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, ["c:1:1:2:1:2", *RECORDS], header=f"{HEADER},1"))
-
     assert trace.states()["line"].to_list() == [3]
 
 
 def test_a_trace_without_records_has_empty_frames(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, []))
-
     assert trace.events().is_empty()
     assert trace.intervals().is_empty()
     assert list(trace.read(unchanged)) == []
@@ -163,7 +161,6 @@ def test_a_trace_without_records_has_empty_frames(tmp_path: Path) -> None:
 )
 def test_a_line_that_is_not_a_record_is_named(tmp_path: Path, line: str, why: str) -> None:
     trace = open_whole(write(tmp_path, [*RECORDS, line, RECORDS[-1]]))
-
     with pytest.raises(TraceError, match=rf"trace\.prv: line 9: .*{why}"):
         trace.events()
 
@@ -181,7 +178,6 @@ def test_malformed_lines_can_be_reported_and_skipped(tmp_path: Path) -> None:
 def test_a_last_line_without_line_end_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, RECORDS)
     path.write_bytes(path.read_bytes()[:-1])
-
     with pytest.raises(TraceError, match=r"line 8: .*cut off"):
         open_whole(path).events()
 
@@ -229,13 +225,11 @@ def test_labels_of_states_types_and_shared_values(tmp_path: Path) -> None:
 
 def test_names_of_each_level(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, RECORDS, row=ROW))
-
     assert trace.names == {"NODE": ("nid001", "nid002"), "THREAD": ("main thread", "CUDA-D0.S7", "# not a comment")}
 
 
 def test_a_trace_without_labels_and_names_is_marked(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, RECORDS))
-
     assert not trace.has_labels
     assert (dict(trace.labels.types), dict(trace.names)) == ({}, {})
 
@@ -262,7 +256,6 @@ def test_a_trace_without_labels_and_names_is_marked(tmp_path: Path) -> None:
 def test_a_malformed_line_of_the_pcf_is_named(tmp_path: Path, line: int, instead: str, why: str) -> None:
     lines = PCF.split("\n")
     lines[line - 1] = instead
-
     with pytest.raises(TraceError, match=rf"trace\.pcf: line {line}: .*{why}"):
         open_whole(write(tmp_path, RECORDS, pcf="\n".join(lines)))
 
@@ -280,14 +273,12 @@ def test_a_malformed_line_of_the_pcf_is_named(tmp_path: Path, line: int, instead
 def test_a_malformed_line_of_the_row_is_named(tmp_path: Path, line: int, instead: str, why: str) -> None:
     lines = ROW.split("\n")
     lines[line - 1] = instead
-
     with pytest.raises(TraceError, match=rf"trace\.row: line \d: .*{why}"):
         open_whole(write(tmp_path, RECORDS, row="\n".join(lines)))
 
 
 def test_intervals_pair_each_end_with_the_innermost_start(tmp_path: Path) -> None:
     intervals = open_whole(write(tmp_path, RECORDS)).intervals()
-
     assert intervals.columns == ["task", "thread", "type", "begin", "end", "value", "depth"]
     assert intervals.rows() == [(1, 1, 63000000, 0, 10, 20, 1), (1, 1, 63000000, 5, 10, 21, 2), (1, 2, 63000006, 50, 50, 22, 1)]
 
@@ -296,5 +287,4 @@ def test_rows_are_those_of_the_header_and_no_others() -> None:
     header = Header("", 1, (4,), (HeaderTask(2, 1, 0), HeaderTask(0, 1, 2), HeaderTask(3, 1, 2)))
     task = np.array([1, 1, 1, 2, 3, 3, 3, 0, 4, -1, 2**62, 1])
     thread = np.array([1, 2, 3, 1, 1, 3, 4, 1, 1, 1, 1, 2**63 - 1])
-
     assert header.rows_at(task, thread).tolist() == [0, 1, -1, -1, 2, 4, -1, -1, -1, -1, -1, -1]

@@ -86,7 +86,6 @@ def test_a_trace_is_the_same_when_its_reports_are_read_in_shares(
 ) -> None:
     whole = trace_in(tmp_path / "whole", reports)
     shares: list[Share] = request.getfixturevalue("shared_out")
-
     assert trace_in(tmp_path / "shares", reports) == whole
     assert {share.of for share in shares} != {1}
 

@@ -288,7 +288,6 @@ def test_names_that_are_cleaned_into_one_stay_apart(tmp_path: Path) -> None:
 
 def test_events_that_run_at_once_are_counted_over_the_edges_of_pieces_in_their_order() -> None:
     events = pl.DataFrame({"stream": 7, "start": [0, 5, 5, 12, 12], "end": [10, 5, 11, 15, 12]})
-
     assert _most_at_once([events[:2], events[2:2], events[2:]], ["stream"]) == {(7,): 3}
     assert _most_at_once([events[3:], events[:3]], ["stream"]) is None
     assert _most_at_once([events.reverse()], ["stream"]) is None
@@ -328,5 +327,4 @@ def test_events_that_are_nothing_but_an_attribute_count_where_it_is_not_0() -> N
     found = RowsOfTypes()
     for row, value in ((0, 0), (1, 0), (1, 5), (1, 0), (0, 0)):
         found.add_events(pl.DataFrame({"row": [row], "number": [CORRELATION_ID.number], "value": [value]}))
-
     assert found.ranges() == {CORRELATION_ID.number: ((1, 1),)}

@@ -77,7 +77,6 @@ def test_views_of_a_trace_are_those_that_its_translation_made(report: Path, tmp_
 def test_without_views_the_folder_of_the_former_trace_is_removed(report: Path, tmp_path: Path) -> None:
     translate([report], tmp_path / "out")
     summary = translate([report], tmp_path / "out", TranslateOptions(force=True, no_views=True))
-
     assert not (tmp_path / "out.cfgs").exists()
     assert "views" not in summary.content
 

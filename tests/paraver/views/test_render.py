@@ -28,7 +28,6 @@ TABLE = read_view_table()
 
 def test_a_whole_view_is_as_it_should_be(tmp_path: Path) -> None:
     rendered(content(TYPES, ONE_GPU), "1-gpu-kernels/kernels", tmp_path)
-
     assert (tmp_path / "1-gpu-kernels/kernels.cfg").read_text() == Path(__file__).with_name("kernels.cfg").read_text()
 
 
@@ -68,7 +67,6 @@ def test_views_take_the_numbers_that_metrics_and_kernels_have_in_this_trace(tmp_
 def test_event_types_that_have_labels_but_no_events_do_not_count() -> None:
     found = content(TYPES, ONE_GPU, rows={event_types.KERNEL: ((1, 2),)})
     paths = {view.path for view in ViewRenderer(found).fitting()}
-
     assert "1-gpu-kernels/useful_time" in paths
     assert not paths & {"2-gpu-metrics/metric", "3-communication/nccl_on_gpu", "3-communication/overlap"}
 
@@ -86,7 +84,6 @@ def test_views_of_messages_need_messages_between_ranks(tmp_path: Path) -> None:
 def test_event_types_of_another_tool_are_found_by_their_labels(tmp_path: Path) -> None:
     found = content({4711: ("CUDA kernel", {0: "End", 3: "k"})}, ONE_GPU)
     (cfg,) = rendered(found, "1-gpu-kernels/kernels", tmp_path).values()
-
     assert cfg.windows[0].filters["evt_type"] == ["4711"]
 
 
@@ -219,7 +216,6 @@ ROWS_OF_TYPES = {
 )
 def test_a_view_shows_the_rows_that_have_what_it_needs(view: str, rows: set[tuple[int, str]], tmp_path: Path) -> None:
     (cfg,) = rendered(content(WHERE, TWO_TASKS, ROWS_OF_TYPES), view, tmp_path).values()
-
     assert selected_rows(cfg, TWO_TASKS) == rows
 
 
@@ -264,7 +260,6 @@ def test_timelines_are_as_tall_as_their_rows(
     view: str, tasks: list[tuple[int, list[str]]], height: int, tmp_path: Path
 ) -> None:
     (cfg,) = rendered(content(TYPES, tasks), view, tmp_path).values()
-
     assert {window.values["window_height"] for window in cfg.windows} == {str(height)}
 
 

@@ -34,7 +34,6 @@ def test_every_view_has_a_template_and_every_template_is_of_a_view() -> None:
 
 def test_there_are_ten_views_to_start_with_and_they_need_only_work_on_a_gpu() -> None:
     start = [view for view in TABLE.views if view.group == "0-start-here"]
-
     assert len(start) == 10
     of_any_run = {"KERNEL", "KERNEL_FAMILY", "CUDA_CALL"}
     assert all(of_any_run & set(need) for view in start for need in view.needs)
@@ -53,7 +52,6 @@ def test_a_view_is_selected_by_its_name_path_and_group_with_or_without_number() 
 
 def test_titles_of_lists_name_no_member() -> None:
     titles = {view.name: view.general_title for view in TABLE.views}
-
     assert (titles["metric"], titles["metric_per_kernel"]) == ("GPU metric", "GPU metric per kernel")
     assert titles["gaps"] == "GPU gaps"
     assert not [title for title in titles.values() if "{" in title or title != title[:1].upper() + title[1:]]
@@ -132,7 +130,6 @@ def test_each_view_has_a_command_that_opens_it_in_the_folder_of_the_trace(
 ) -> None:
     page, written = page_of(tmp_path, Path(prv), Path(final))
     commands = [one.text for one in PageReader(page).all("code", **{"class": "command"})]
-
     assert [shlex.split(command) for command in commands] == [["wxparaver", trace, f"{views}/{one.path}"] for one in written]
 
 

@@ -241,7 +241,6 @@ def mean_during(samples: np.ndarray, intervals: Spans) -> float:
 def test_gaps_are_the_idle_time_of_each_gpu(shown: Shown) -> None:
     table = shown.table("0-start-here/gaps_by_length")
     active = shown.table("1-gpu-kernels/active_time").column("Running")
-
     assert [sum(numbers) for _, numbers in table.rows] == pytest.approx([shown.length - one for one in active], abs=0.05)
 
 

@@ -46,7 +46,6 @@ def test_without_ranks_collectives_with_a_root_are_left_out(tmp_path: Path) -> N
     report = ReportBuilder().communicator(rank=1, size=4)
     report.mpi_collective("MPI_Barrier", 10, 20)
     report.mpi_collective("MPI_Bcast", 30, 40, size=0, root=0)
-
     assert _read(report, tmp_path, "mpi")["rule"].to_list() == [ALL]
 
 

@@ -129,7 +129,6 @@ def test_both_ends_have_the_same_size(tmp_path: Path) -> None:
     sender, receiver = exchange([(100, 0)], [])
     receiver.mark("Irecv", 90, note(0))
     receiver.mark("RecvTest", 130, note(0, size=SIZE - 1))
-
     assert paired(tmp_path, sender, receiver) == ([], ({matching.OTHER_SEQUENCE: 1}, {matching.OTHER_SEQUENCE: 1}))
 
 

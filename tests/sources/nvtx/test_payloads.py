@@ -136,7 +136,6 @@ def test_enumerations_nested_schemas_arrays_and_texts_are_read(tmp_path: Path) -
 def test_a_text_that_is_no_utf8_has_marks_and_spoils_no_other(tmp_path: Path) -> None:
     builder = ReportBuilder().nvtx_schema(SCHEMA, [("name", CSTRING, 0)], 4, domain="app", arrayOrUnionDetail=[4])
     blobs = [payload_blob(1, SCHEMA, text) for text in (b"a\xed\xa0\x80", b"fine")]
-
     assert decoded(blobs, schemas_of(tmp_path, builder)) == [(0, "name", "a\ufffd\ufffd\ufffd"), (1, "name", "fine")]
 
 
