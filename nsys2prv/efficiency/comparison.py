@@ -41,6 +41,8 @@ _MOST_OUTSIDE = 0.01
 """Part of the useful time that may be outside of iterations without a warning."""
 _UNLIKE = 0.1
 """Difference of these parts from which on the iterations of two runs are not compared."""
+_OTHER_NUMBER = 1.5
+"""Executions of a kernel in an iteration, relative to those in another run, from which on iterations are not compared."""
 LONGEST_LABEL = 40
 """Characters of a label that is made of a path."""
 _SUFFIX = re.compile(r"\.(?:sqlite|nsys-rep|json|html|prv|prv\.gz)$|[_.](?:pqtdir|arwdir)$")
@@ -269,7 +271,13 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     measured = pl.concat((result.tables["run"] for result in results.values()), how="vertical_relaxed")
     of_iterations = [result.tables["iterations"][column_of_useful].mean() for result in results.values()]
     inside = pl.Series(of_iterations, dtype=pl.Float64) * counts / measured[column_of_useful]
-    is_by_iteration = counts.n_unique() > 1 and is_measured and not is_same_work and not _are_unlike(inside)
+    in_iteration = [
+        result.tables["kernels"].select("kernel", number=pl.col("count") / (iterations * result.tables["run"][column_of_size]))
+        for result, iterations in zip(results.values(), counts, strict=True)
+        if iterations
+    ]
+    unlike = _unlike_iterations(list(results), inside, in_iteration)
+    is_by_iteration = counts.n_unique() > 1 and is_measured and not is_same_work and unlike is None
     measured = measured.with_columns(
         run=pl.Series(list(results)),
         label=pl.Series(labels),
@@ -278,6 +286,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
         iteration_ns=lengths,
         basis=pl.lit("iteration" if is_by_iteration else "run"),
         inside=inside,
+        unlike=pl.lit(unlike if is_measured and not is_same_work else None, pl.String),
         per=pl.lit(by.per),
         size=pl.col(column_of_size),
         share=1 / counts if is_by_iteration else pl.lit(1.0),
@@ -305,19 +314,26 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     )
 
 
-def _are_unlike(inside: pl.Series) -> bool:
-    """Whether very different parts of the useful time of runs are in their iterations."""
-    return float(inside.max() or 0) - float(inside.min() or 0) > _UNLIKE  # type: ignore[arg-type]
+def _unlike_iterations(runs: Sequence[str], inside: pl.Series, in_iteration: Sequence[pl.DataFrame]) -> str | None:
+    """Why iterations of runs are not the same work: very different parts of the useful time are in them, or kernels are
+    executed far more often in those of one run (`kernel`, `number` in an iteration); None: they are alike."""
+    parts = inside.fill_nan(0.0).fill_null(0.0).to_list()
+    if max(parts) - min(parts) > _UNLIKE:
+        of_runs = listed([f"{percent(part)} in {run}" for run, part in zip(runs, parts, strict=True)])
+        return f"of their useful time {of_runs} is in iterations, which are not the same work then"
+    for other in in_iteration[1:]:
+        common = in_iteration[0].join(other, on="kernel")
+        ratio = (common["number_right"] / common["number"]).median()
+        if not isinstance(ratio, float) or not 1 / _OTHER_NUMBER < ratio < _OTHER_NUMBER:
+            return "their iterations do not execute the same kernels equally often"
+    return None
 
 
 def _outside_warnings(runs: pl.DataFrame) -> list[str]:
     """Which runs work outside of their iterations, when these are compared: what is measured of the window alone has it too; or
     that they are not compared as that differs."""
-    if runs["basis"][0] == "run" and runs["iterations"].n_unique() > 1 and _are_unlike(runs["inside"]):
-        parts = listed([f"{percent(part or 0)} in {run}" for run, part in runs.select("run", "inside").iter_rows()])
-        return [
-            f"runs are compared as a whole: of their useful time {parts} is in iterations, which are not the same work then"
-        ]
+    if runs["basis"][0] == "run" and runs["iterations"].n_unique() > 1 and runs["unlike"][0] is not None:
+        return [f"runs are compared as a whole: {runs['unlike'][0]}"]
     outside = runs.filter(basis="iteration").select("run", share=1 - pl.col("inside"))
     return [
         f"{run}: {percent(share)} of the useful time is outside of the iterations: kernels, copies and calls of an iteration "
@@ -356,6 +372,12 @@ def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:
     """What the wall time of each run went to: each part that any run has, as the first run calls it that has it."""
     rows = [(run, *part) for run, result in results.items() for part in _wall_time_parts(result, basis, by)]
     parts = pl.DataFrame(rows, list(tables_of.WALL_TIME.schema.items())[:-1], orient="row")
+    if (parts["part"] == "paging").any():
+        # How much of the time of kernels waits for pages is a bound, and no difference of bounds is one of times.
+        computing = {"part": "compute", "title": "computing, or waiting for pages", "group": parts["group"][0]}
+        is_computing = pl.col("part").is_in(["compute", "paging"])
+        names = {name: pl.when(is_computing).then(pl.lit(text)).otherwise(name) for name, text in computing.items()}
+        parts = parts.with_columns(**names).group_by("run", *computing, maintain_order=True).sum()
     titles = parts.unique("part", keep="first", maintain_order=True)
     return (
         pl.DataFrame({"run": list(results)})

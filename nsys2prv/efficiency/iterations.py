@@ -253,9 +253,9 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
 
 def _tried(work: pl.DataFrame) -> list[int]:
     """Names, as numbers, that may mark a period of a group: those with fewest executions."""
-    start, count = pl.col("start"), pl.col("count")
-    span = start.max() - start.min()
-    counts = work.group_by("key").agg(span.alias("span"), count=pl.len(), time=(pl.col("end") - start).sum())
+    busy, count = pl.col("busy"), pl.col("count")
+    span = busy.max() - busy.min()
+    counts = work.group_by("key").agg(span.alias("span"), count=pl.len(), time=(pl.col("end") - pl.col("start")).sum())
     counts = counts.filter(
         pl.col("span") * 3 > work.select(span).item(), count.is_between(_LEAST_ITERATIONS + 1, _MOST_MARKS)
     ).sort("count", "time", "key", descending=[False, True, False])

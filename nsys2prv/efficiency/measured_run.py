@@ -57,6 +57,8 @@ WAITING_ACTIVITIES = (*(state - FIRST_CALL for state in host_states.WAITING), PR
 """Those in which a thread is in calls of the OS runtime; and in which it sleeps or waits, or the profiler holds it."""
 PAGE_MOVES = 0.05
 """Part of a kernel in which pages of unified memory move, from which on it waits for them: faults take longer."""
+LATE_START = 50_000
+"""Longest time from the end of a launch to the start of what it launched, ns, that an idle device takes by itself."""
 _LEAST_IN_CALLS = 0.001
 """Part of a run without GPUs in calls of CUDA or MPI, from which on these say which threads work."""
 _LATE = 0.5

@@ -117,7 +117,6 @@ def test_events_have_places_times_and_attributes(run: np.NsysRun) -> None:
 
 def test_samples_have_values_and_no_end(run: np.NsysRun) -> None:
     found = run.events("gpu-metrics").sort("device").collect()
-
     assert found.select("device", "start", "end", "series", "value").rows() == [
         (0, 190, None, "SM Active [Throughput %]", 50.0),
         (1, 190, None, "SM Active [Throughput %]", 50.0),
@@ -145,7 +144,6 @@ def test_a_source_without_events_is_an_empty_frame_and_an_unknown_one_an_error(r
 
 def test_options_take_texts_and_values(tmp_path: Path) -> None:
     folder = small_run(tmp_path)
-
     assert np.open_run(folder, ranks="1").ranks["rank"].to_list() == [1]
     assert np.open_run(folder, ranks=[0]).ranks["rank"].to_list() == [0]
     assert np.open_run(folder, time="0ns:500ns").span == (0, 500)
@@ -260,9 +258,7 @@ def test_a_run_is_read_once_and_measured_as_often_as_it_is_asked(run: np.NsysRun
 def test_compare_takes_paths_runs_and_results(run: np.NsysRun, tmp_path: Path) -> None:
     result = run.efficiency()
     result.to_json(tmp_path / "run.json")
-
     compared = np.compare([result, run, tmp_path / "run.json", tmp_path / "rank0.sqlite"])
-
     assert compared.runs["devices"].to_list() == [2, 2, 2, 1]
 
 

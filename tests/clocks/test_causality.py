@@ -146,7 +146,6 @@ def test_ranks_of_a_host_that_end_a_collective_before_others_begin_it_are_found(
     placed = collectives((5 * MS, 8 * MS, 8 * MS, 8 * MS))
     # A rank may end any collective late.
     assert check_axis(placed, [], ERRORS, NAMES) == ()
-
     later = placed.with_columns(start=pl.when(pl.col("report") == 1).then(6 * MS).otherwise("start"))
     assert check_axis(later, [], ERRORS, NAMES) == (Disagreement(INSIDE_HOST, ("node01",), MS - 100_000, 1),)
 
@@ -173,7 +172,6 @@ def _clocks(of_report: float) -> list[ReportClock]:
 def test_reports_that_tell_only_utc_agree_as_well_as_their_collectives_show() -> None:
     ends = [(MS, MS + 30_000, MS, MS + 50_000 + number) for number in range(20)]
     widths, off = report_agreement(collectives(*ends), _clocks(UTC_READINGS_APART_NS))
-
     assert off == []
     assert widths.max() < 50_000
     assert report_agreement(collectives(*ends), _clocks(0.0))[0].tolist() == [0] * 4

@@ -38,7 +38,6 @@ def test_the_root_bounds_the_others_in_a_broadcast_and_they_bound_it_in_a_reduct
     ends = (0, 0, 100, 1000), (0, 1, 700, 1100)
     broadcast = bounds_of(collectives((*ends[0], "from root", True), (*ends[1], "from root", False)))
     reduction = bounds_of(collectives((*ends[0], "to root", True), (*ends[1], "to root", False)))
-
     assert (broadcast[0, 1], broadcast[1, 0]) == (1000, np.inf)
     assert (reduction[0, 1], reduction[1, 0]) == (np.inf, 300)
 

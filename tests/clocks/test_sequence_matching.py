@@ -48,7 +48,6 @@ def test_lost_collectives_do_not_lead_to_wrong_matches(seed: int, lost: float) -
 def test_regular_collectives_that_fit_in_many_ways_are_not_matched() -> None:
     first, second = Run(1, 2, jitter=1e-5, lost=0.1).sequences
     matching = Matching([first, second])
-
     assert isinstance(match_sequences(first, second), Ambiguous)
     assert all((numbers < 0).all() for numbers in matching.events)
     assert matching.ambiguous[0, 1] > 1
@@ -69,7 +68,6 @@ def test_a_jump_leaves_no_collective_out_where_both_have_them_all(place: int) ->
     first, second = Run(5, 2, count=60).sequences
     jump = np.where(np.arange(60) >= place, 5 * MS, 0)
     events = Matching([first, replace(second, start=second.start + jump, time=second.time + jump)]).events
-
     assert events[0].tolist() == events[1].tolist()
     assert (events[0] >= 0).all()
 

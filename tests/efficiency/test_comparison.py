@@ -18,6 +18,7 @@ from nsys2prv.efficiency import comparison_tables
 from nsys2prv.efficiency.comparison import compare
 from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions, window_choice
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.outputs.comparison_text import comparison_sentences
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult, read_efficiency
 from nsys2prv.errors import NotEfficiency, UsageError
 
@@ -143,6 +144,26 @@ def test_iterations_that_have_other_parts_of_the_work_are_not_compared(trained: 
     )
     assert found.tables["runs"]["basis"].to_list() == ["run"] * 2
     assert "100.0 % in A and 75.0 % in B is in iterations" in found.head["warnings"][0]
+    kernels = result.tables["kernels"].with_columns(pl.col("count") * 4)
+    found = compare([trained(1, 20), EfficiencyResult(result.head, {**result.tables, "kernels": kernels})])
+    assert found.tables["runs"]["basis"].to_list() == ["run"] * 2
+    assert "do not execute the same kernels equally often" in found.head["warnings"][0]
+
+
+def test_time_of_kernels_that_may_wait_for_pages_is_compared_with_them(trained: Trained) -> None:
+    result = trained(1, 20)
+    absent = result.tables["absent_time"].with_columns(paging_ns=pl.lit(5_000_000, pl.Int64))
+    found = compare([result, EfficiencyResult(result.head, {**result.tables, "absent_time": absent})])
+    computing = found.tables["wall_time"].filter(part="compute")
+    assert computing.select("title", "difference_ns").rows() == [("computing, or waiting for pages", 0.0)] * 2
+
+
+def test_the_sentence_names_what_changed_in_the_same_direction(trained: Trained) -> None:
+    tables = compare([trained(1, 20), trained(1, 20, warm_up=1)]).tables
+    largest = pl.when(pl.col("part") == "compute").then(-(10**9)).otherwise("difference_ns")
+    changed = {**tables, "wall_time": tables["wall_time"].with_columns(difference_ns=largest)}
+    assert "more than" in (sentence := comparison_sentences(changed)[0])
+    assert "changed most: computing" not in sentence
 
 
 def test_the_same_work_in_periods_of_other_lengths_is_compared_as_a_whole(trained: Trained) -> None:

@@ -124,7 +124,6 @@ def test_the_tree_of_the_devices(of_two_gpus: EfficiencyResult) -> None:
 def test_nccl_kernels_count_as_useful_when_they_shall(nccl_is_useful: EfficiencyResult) -> None:
     found = nccl_is_useful
     run = found.tables["run"].row(0, named=True)
-
     assert picked(found.tables["devices"], "nccl", "useful_ns", "communication_ns") == [("useful", 450, 50), ("useful", 600, 0)]
     assert (run["load_balance"], run["communication_efficiency"]) == (pytest.approx(1050 / 1200), 1.0)
     assert run["device_parallel_efficiency"] == pytest.approx(1050 / 2000)
@@ -245,7 +244,6 @@ def test_a_case_that_is_known_from_bsc() -> None:
 def test_a_gpu_that_is_idle_throughout_counts(two_gpus: list[Path]) -> None:
     found = measured_tables(two_gpus, ("devices",), time=TimeRange(650, 1000))
     run = found["run"].row(0, named=True)
-
     assert (run["devices"], run["useful_ns"], run["communication_ns"], run["elapsed_ns"]) == (2, 0, 50, 350)
     assert (run["device_parallel_efficiency"], run["load_balance"], run["communication_efficiency"]) == (0.0, None, 0.0)
     assert found["devices"]["idle_ns"].to_list() == [350, 300]
@@ -359,7 +357,6 @@ def test_ranges_inside_each_other_count_their_time_once(tmp_path: Path) -> None:
     report.kernel("k", 0, 100)
     report.nvtx_range("f", 10, 50).nvtx_range("f", 20, 40)
     found = row(measured_tables([report.write(tmp_path / "one.sqlite")], ("regions",), regions=("f",))["regions"], region="f")
-
     assert (found["count"], found["total_ns"], found["elapsed_ns"], found["useful_ns"]) == (2, 60, 40, 40)
 
 
@@ -367,7 +364,6 @@ def test_metrics_of_a_gpu_without_kernels_are_sampled(tmp_path: Path) -> None:
     report = ReportBuilder().gpu(0).metric(TENSOR, 50, 7)
     report.copy(0, 100, 1024)
     tables = measured_tables([report.write(tmp_path / "copies.sqlite")], ("sampled_kernels",))
-
     assert tables["sampled_kernels"].is_empty()
     assert tables["sampled_bins"]["samples"].sum() == 1
 

@@ -380,7 +380,6 @@ def occurrences(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
 
 def test_an_occurrence_counts_in_its_first_part_and_costs_in_all_by_its_time_there() -> None:
     pieces = over_parts(occurrences((0, 5, 9, 4), (0, 25, 50, 20)), (), LENGTH).sort("begin", "part")
-
     # 5, 10 and 10 of 25 ns; what is lost by rounding is in the first part.
     assert pieces.select("part", "count", "cost", "top_cost").rows() == [
         (0, 1, 4, 4), (2, 1, 4, 20), (3, 0, 8, 20), (4, 0, 8, 20)

@@ -144,7 +144,6 @@ def test_numbers_are_known_as_well_as_the_clocks(
 
 def test_a_bound_is_known_as_well_as_the_clocks_of_its_run(runs: list[EfficiencyResult]) -> None:
     before, after = runs
-
     (row,) = gate([with_length(before, 900, 1400), after], "device_parallel_efficiency < A")
     assert (row["least_bound"], row["most_bound"]) == (pytest.approx(800 / 1400), pytest.approx(800 / 900))
     assert row["result"] == "not decidable"

@@ -99,7 +99,6 @@ def test_the_start_and_the_end_of_mpi_are_apart_from_its_communication(tmp_path:
 
 def test_regions_and_iterations_have_the_tree_of_their_hosts(of_mpi: list[Path]) -> None:
     result = measured(of_mpi, regions=("work",), per_iteration="work")
-
     of_region = result.tables["regions"].row(0, named=True)
     assert (of_region["region"], of_region["count"], of_region["devices"]) == ("work", 2, 0)
     assert of_region["mpi_parallel_efficiency"] == 1.0
@@ -109,7 +108,6 @@ def test_regions_and_iterations_have_the_tree_of_their_hosts(of_mpi: list[Path])
 def test_a_call_of_mpi_that_is_open_at_the_end_is_mpi_until_then(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0).communicator(rank=0, size=2).nvtx_range("work", 0, 10 * MS)
     made = report.mpi_other("MPI_Barrier", 4 * MS, None).write(tmp_path / "host.sqlite")
-
     result = measured([made])
     bar = verdict(result.head, result.tables).bar
     assert [(part.name, part.value) for part in bar] == [("compute", 4 * MS), ("mpi", 6 * MS)]

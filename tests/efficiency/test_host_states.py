@@ -44,7 +44,6 @@ def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> 
     report.kernel("first", 10 * MS, 20 * MS, launch=(0, MS))
     report.api_call("cudaMalloc_v3020", 30 * MS, 130 * MS)
     report.kernel("second", 150 * MS, 200 * MS, launch=(140 * MS, 141 * MS))
-
     assert bar_of(measured(tmp_path, report))["starved_allocation"] == 100
 
 

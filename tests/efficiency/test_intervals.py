@@ -78,7 +78,6 @@ def test_segments_of_two_kinds_give_their_difference_and_intersection(one: Inter
     inside, outside = covered(one) > 0, covered(other) == 0
     found = of_both(one, other)
     in_one, in_other = found.counts[0] > 0, found.counts[1] > 0
-
     assert (covered(found.where(in_one & ~in_other)) == (inside & outside)).all()
     assert (covered(found.where(in_one & in_other)) == (inside & ~outside)).all()
 
@@ -136,7 +135,6 @@ def test_counts_are_as_wide_as_their_sum_needs(depth: int) -> None:
     """So many intervals of each of two kinds are open at once: their sum fits, too."""
     columns = np.zeros(2 * depth, dtype=np.int64), np.arange(2 * depth), np.full(2 * depth, 2 * depth)
     found = segments(Intervals.of(*columns), np.arange(2 * depth) % 2, 2)
-
     assert (found.counts[0] + found.counts[1]).max() == 2 * depth
     assert all(count.dtype.itemsize == (1 if depth == 3 else 2 if depth == 100 else 4) for count in found.counts)
 

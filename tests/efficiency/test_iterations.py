@@ -63,6 +63,12 @@ def test_without_nvtx_iterations_are_the_period_of_kernels(tmp_path: Path) -> No
     assert result.iterations["end"].to_list() == [*begins(result)[1:], result.work[1]]
 
 
+def test_a_loop_long_after_the_first_copy_is_found(tmp_path: Path) -> None:
+    report = trained(0, [time + 1_000_000_000 for time in EVERY_MS])
+    report.copy(10_000, 20_000, 1 << 20)
+    assert len(begins(found([report], tmp_path))) == 12
+
+
 def test_with_nvtx_they_are_the_range_that_repeats(tmp_path: Path) -> None:
     report = trained(0, EVERY_MS, names=[f"step {number}" for number in range(12)])
     for start in EVERY_MS:

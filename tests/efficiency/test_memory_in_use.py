@@ -94,5 +94,4 @@ def test_changes_at_an_edge_are_in_the_bin_that_begins_there_and_those_at_the_en
     report.kernel("k", 0, 1_000, launch=(0, 0))
     report.memory_use(0, 2).memory_use(250, 5, freed=True).memory_use(250, 2).memory_use(1_000, 3, freed=True)
     bins = measured_tables([report.write(tmp_path / "edges.sqlite")], ("memory_bins",), bins=4)["memory_bins"]
-
     assert bins.select("peak_bytes", "end_bytes").rows() == [(6, 6), (8, 3), (3, 3), (3, 0)]

@@ -30,7 +30,6 @@ def is_fit(text: Callable[..., str], width: int = NARROW) -> str:
 
 def test_the_efficiency_of_a_run_fits_into_eighty_columns(slow_gpu: EfficiencyResult) -> None:
     narrow = is_fit(lambda width=None: slow_gpu.as_text(verbose=True, width=width))
-
     for title in ("Parts of the run", "Kernel durations", "Stragglers in NCCL collectives", "How well clocks are known"):
         assert f"\n{title}" in narrow
     # Lines that follow begin where the first one has its text.
@@ -60,7 +59,6 @@ def test_a_run_without_gpus_fits_into_eighty_columns(tmp_path: Path) -> None:
 def test_a_comparison_of_three_runs_fits_into_eighty_columns_and_keeps_what_is_compared(slow_gpu: EfficiencyResult) -> None:
     runs = [slow_gpu, replace(slow_gpu), replace(slow_gpu)]
     compared = compare(runs, CompareOptions(label=("before the change", "after the change", "with another network")))
-
     narrow = is_fit(lambda width=None: compared.as_text(width=width))
     assert re.search(r"\n  cause +A +B +C\n", narrow)
     assert re.search(r"\n  cause +A +B +C  difference B  difference C\n", compared.as_text())
@@ -68,7 +66,6 @@ def test_a_comparison_of_three_runs_fits_into_eighty_columns_and_keeps_what_is_c
 
 def test_a_table_that_can_not_be_narrower_is_wider_than_the_terminal_and_whole() -> None:
     cells = [["a kernel with a long name", "1,234,567.890 ms", "2,345,678.901 ms"]]
-
     assert grid(["kernel", "total", "mean of all"], cells, frozenset({0}), 40) == [
         "  kernel                   total       mean of all",
         "  a ker...name  1,234,567.890 ms  2,345,678.901 ms",

@@ -151,7 +151,6 @@ def test_what_is_within_the_errors_of_clocks_is_not_decidable(tmp_path: Path) ->
 
 def test_sessions_that_only_utc_ties_are_known_as_closely_as_it(tmp_path: Path) -> None:
     result = measured_with_clocks(reports(tmp_path, (0, 2_000, 5_000, 7_000)), EXACT, OPTIONS)
-
     # 200 us between any two reports.
     assert picked(result.nccl_collectives, "last_task", "waited_ns", "margin_ns") == [
         (None, 550_000, 200_000), (None, 0, 200_000), (None, 0, 200_000)

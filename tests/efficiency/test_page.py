@@ -86,7 +86,6 @@ def test_its_policy_allows_its_own_scripts_and_nothing_else(run: Run) -> None:
 
 def test_links_lead_to_places_in_the_page_and_ids_are_there_once(run: Run) -> None:
     ids = [element.attributes["id"] for element in run.read.elements if "id" in element.attributes]
-
     assert len(ids) == len(set(ids))
     targets = {element.attributes["href"][1:] for element in run.read.all("a")}
     assert {"overview", "run", "efficiencies", "time", "map", "clocks", "definition-devices", "finding-1"} <= targets
@@ -404,6 +403,5 @@ def test_findings_and_iterations_lead_to_their_close_ups(run: Run) -> None:
     figures = {one.attributes["id"] for one in run.read.all("figure") if one.attributes.get("id", "").startswith("closeup-")}
     links = [one.attributes["href"][1:] for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
     closeups = run.measured.tables["closeups"]
-
     assert figures == {f"closeup-{number}" for number in closeups["closeup"]}
     assert set(links) == figures

@@ -146,7 +146,6 @@ def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
 def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run) -> None:
     rows = run.measured.tables["nccl"].filter(pl.col("size_bytes") > 0)
     figure = drawn(charts.bandwidth(run.measured.tables))
-
     assert (figure.drawn or "").count("<title>") == rows.height > 0
     assert set(figure.legend) == set(rows["operation"])
     assert charts.bandwidth({"nccl": rows.with_columns(size_bytes=pl.lit(None, pl.Int64))}) is None
@@ -155,7 +154,6 @@ def test_bandwidth_has_a_point_for_each_operation_size_and_communicator(run: Run
 def test_places_on_a_drawing_follow_its_axes() -> None:
     plot = Plot("a", PlotAxis(0, 200), PlotAxis(1, 10_000, is_log=True), 100)
     plot.bars([50], [100], [1], [10], "#123456", ["<b>"])
-
     assert '<rect x="250" y="750" width="250" height="250" fill="#123456"><title>&lt;b&gt;</title></rect>' in plot.html()
     assert [text for _, text in plot.x.ticks(4)] == ["0", "50", "100", "150", "200"]
     assert [text for _, text in plot.y.ticks(4)] == ["1", "10", "100", "1,000", "10,000"]
@@ -165,7 +163,6 @@ def test_sampled_metrics_have_units(run: Run) -> None:
     packed = run.read.island["tables"]["sampled_summary"]["columns"]
     values = {column["name"]: unpacked(column) for column in packed}
     clocks = [value for name, value in zip(values["metric"], values["weighted"], strict=True) if "GPC Clock" in name and value]
-
     assert {name.rpartition("[")[2] for name in values["metric"]} == {"%]", "GHz]"}
     assert all(0.5 < clock < 3 for clock in clocks)
 
@@ -288,6 +285,5 @@ def test_the_page_prints_to_few_pages(run: Run, browser: Browser, tmp_path: Path
     printed = tmp_path / "page.pdf"
     html = run.html if times == 1 else page(run.measured.head, grown(run.measured.tables, times))
     browser.run(html, f"--print-to-pdf={printed}")
-
     pages = re.findall(rb"/Type\s*/Page\b", printed.read_bytes())
     assert 2 <= len(pages) <= MOST_PAGES

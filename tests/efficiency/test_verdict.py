@@ -132,7 +132,6 @@ def test_tiles_are_the_numbers_of_the_tables(slow_gpu: EfficiencyResult) -> None
 def test_clocks_that_leave_the_length_open_are_in_the_sentence(slow_gpu: EfficiencyResult) -> None:
     length = slow_gpu.head["window"]["length_ns"]
     head = {**slow_gpu.head, "length_interval": {"least_ns": length // 2, "most_ns": None}}
-
     assert "(the whole run; clocks allow " in verdict(head, slow_gpu.tables).sentence
     assert " to more)" in verdict(head, slow_gpu.tables).sentence
     assert "clocks" not in of(slow_gpu).sentence.split(";")[0]

@@ -11,6 +11,7 @@ from support.measured import MS, NCCL, US
 from support.report_builder import ReportBuilder
 
 import nsys2prv as np
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.what_if import WhatIfResult, what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 from nsys2prv.errors import UsageError
@@ -310,6 +311,28 @@ def test_kernels_that_start_soon_after_their_launch_say_nothing_of_the_order_of_
         made.kernel("k", begin * US, (begin + 3) * US, launch=((4000 + place) * US, (4000 + place) * US + 500))
     row = what_if([made.write(tmp_path / "rank.sqlite")], WhatIfOptions(no_launch_cost=True)).what_if.row(0, named=True)
     assert row["measured_ns"] - row["replayed_ns"] == pytest.approx(1200 * US, rel=0.05)
+
+
+def test_work_that_starts_long_after_its_launch_waits_for_something_else(tmp_path: Path) -> None:
+    made = ReportBuilder(pid=1000).gpu(0)
+    for begin in range(0, 4000, 400):
+        made.kernel("k", (begin + 300) * US, (begin + 400) * US, launch=(begin * US, (begin + 10) * US))
+    path = made.write(tmp_path / "rank.sqlite")
+    row = what_if([path], WhatIfOptions(no_launch_cost=True)).what_if.row(0, named=True)
+    assert row["replayed_ns"] >= 2900 * US
+    warning = measure([path]).head["warnings"][-1]
+    assert warning.startswith("work starts 290.000 µs (mean of 9 gaps) after it was launched")
+
+
+def test_what_is_launched_only_after_the_former_end_says_nothing_of_the_order_of_its_stream(tmp_path: Path) -> None:
+    made = ReportBuilder(pid=1000).gpu(0)
+    for begin in range(0, 200 * 14, 14):
+        made.kernel("k", (begin + 8) * US, (begin + 12) * US, launch=((begin + 1) * US, (begin + 4) * US))
+        made.api_call("cudaDeviceSynchronize_v3020", (begin + 5) * US, (begin + 13) * US)
+    for place, begin in enumerate((2830, 2843)):
+        made.kernel("k", begin * US, (begin + 4) * US, launch=((2810 + place) * US, (2810 + place) * US + 500))
+    row = what_if([made.write(tmp_path / "rank.sqlite")], WhatIfOptions(no_launch_cost=True)).what_if.row(0, named=True)
+    assert row["measured_ns"] - row["replayed_ns"] > 800 * US
 
 
 def test_a_thread_whose_creation_was_not_recorded_appears_after_the_last_call_of_its_process(tmp_path: Path) -> None:

@@ -286,7 +286,6 @@ def test_times_of_another_type_are_refused(values: list[Any], tmp_path: Path) ->
     tables = dict(ReportBuilder().nvtx_range("a", 0, 5).tables())
     write_parquet_report(tmp_path / "a_pqtdir", tables)
     tables["NVTX_EVENTS"].with_columns(end=pl.Series(values)).write_parquet(tmp_path / "a_pqtdir" / "NVTX_EVENTS.parquet")
-
     with pytest.raises(errors.DamagedReport, match="column end is of type"):
         open_report(tmp_path / "a_pqtdir").read("NVTX_EVENTS", ("end",))
 

@@ -46,7 +46,6 @@ def test_the_wheel_installs_the_package_and_the_manual_page_alone() -> None:
 
 def test_the_metadata_are_those_of_this_version() -> None:
     found = metadata.metadata("nsys2prv")
-
     assert found["Version"] == nsys2prv.__version__
     assert found["License-Expression"] == "Apache-2.0"
     assert found["Description"].startswith("# nsys2prv")

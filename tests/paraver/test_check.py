@@ -207,9 +207,7 @@ def test_types_of_other_tools_may_stay_open(tmp_path: Path) -> None:
 
 def test_violations_beyond_the_limit_are_counted(tmp_path: Path) -> None:
     many = "".join(f"2:0:1:1:1:1000:{9300 + number}:1\n" for number in range(50)) + "x\n" * 30
-
     result = check(tmp_path, {**GOOD, ".prv": PRV + many}, limit=5)
-
     assert len(result.violations) == 10
     assert result.violations_per_rule == {TraceRule.LABELLED: 50, TraceRule.RECORDS: 30}
 
@@ -229,7 +227,6 @@ def test_blocks_of_any_size_give_the_same_result(tmp_path: Path, line: int, monk
     whole = check(tmp_path, changed(".prv", line, None))
     monkeypatch.setattr(trace_reader, "BLOCK_BYTES", 10)
     in_blocks = check_trace(tmp_path / "trace.prv")
-
     assert set(in_blocks.violations) == set(whole.violations)
     assert (in_blocks.violations_per_rule, in_blocks.counts) == (whole.violations_per_rule, whole.counts)
 

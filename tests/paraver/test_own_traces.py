@@ -130,9 +130,7 @@ def test_what_all_rows_lack_is_not_always_between_windows(tmp_path: Path, prv: s
 def test_rows_of_gpus_and_of_nodes_have_no_states(tmp_path: Path) -> None:
     row = ROW.replace("Rank 0 n0", "Node n0").replace("main tid 1", "NIC mlx5_0").replace("CUDA-D0.S7-n0", "Metrics GPU0")
     header, *records = PRV.splitlines(keepends=True)
-
     found = broken(tmp_path, "".join([header, *(line for line in records if line[:2] != "1:")]), row=row)
-
     assert TraceRule.COMPLETE not in found
 
 

@@ -224,7 +224,6 @@ def test_names_that_differ_have_labels_that_differ(translated: Translated) -> No
     if len(translated.databases) > 1 or not any(event.kind.endswith("kernel") for event in in_trace(translated)):
         pytest.skip("names of kernels are counted in one report that has some")
     intervals = translated.trace.intervals([63000006, 63000007])
-
     assert intervals["value"].n_unique() == translated.query(names)[0][0]
 
 

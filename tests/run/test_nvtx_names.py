@@ -37,7 +37,6 @@ EXPECTED = {
 
 def test_names_are_counted_over_reports_and_domains_are_apart(reports: list[Path]) -> None:
     found = nvtx_names(reports)
-
     columns = ("count", "total_ns", "longest_ns", "threads", "reports")
     assert {(row["name"], row["domain"]): tuple(row[name] for name in columns) for row in found.to_dicts()} == EXPECTED
     assert found["total_ns"].to_list() == sorted(found["total_ns"], reverse=True)
@@ -61,8 +60,6 @@ def test_the_command_lists_some_names_and_says_how_many_more(reports: list[Path]
 
 def test_reports_without_ranges_say_how_to_record_them(tmp_path: Path, command_line: CommandLine) -> None:
     path = ReportBuilder().os_call("read", 0, 10).write(tmp_path / "other.sqlite")
-
     done = command_line.run("inspect", path, "--nvtx")
-
     assert (done.returncode, done.stderr) == (0, "")
     assert "no NVTX ranges (nsys profile --trace=nvtx" in done.stdout

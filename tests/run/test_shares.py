@@ -96,7 +96,6 @@ def test_efficiencies_are_the_same_when_reports_are_read_in_shares(
     whole = measuring.measure([reports], EfficiencyOptions())
     shares: list[Share] = request.getfixturevalue("shared_out")
     found = measuring.measure([reports], EfficiencyOptions())
-
     assert json.dumps(found.as_json(), sort_keys=True) == json.dumps(whole.as_json(), sort_keys=True)
     assert {share.of for share in shares} != {1}
 

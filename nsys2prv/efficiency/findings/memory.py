@@ -27,6 +27,8 @@ TO_DEVICE, TO_HOST = 1, 2
 """Kinds of copies, by their numbers in nsys (event_types.COPY_KINDS)."""
 OF_UNIFIED_MEMORY = (11, 12)
 _IS_MIGRATION = pl.col("kind").is_in(OF_UNIFIED_MEMORY)
+_NEARLY_ALL = 0.9
+"""Part of what allocations cost that one gap has, from which on they are no loop."""
 _DONE = 0.9
 """Part of the time in which a run does something, from which on nobody needs to advise it."""
 
@@ -281,6 +283,7 @@ class Allocations(GapRule, kind="allocations"):
     )
 
     advice_of_pools: str
+    advice_of_one: str
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         """With its longest calls; the advice is no pool where these are of a pool."""
@@ -288,7 +291,9 @@ class Allocations(GapRule, kind="allocations"):
         call = longest_call(run, times, run.states_of_calls == FIRST_CALL + ALLOCATION)
         calls = f" ({'mostly ' * (2 * call.spent > losses.cost)}{call})" if call.calls else ""
         finding = self.finding(losses, calls=calls)
-        return replace(finding, advice=self.advice_of_pools) if "Async" in call.name else finding
+        is_one = losses.longest["longest"] >= _NEARLY_ALL * losses.cost
+        advice = self.advice_of_one if is_one else self.advice_of_pools if "Async" in call.name else None
+        return replace(finding, advice=advice)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """From the first of these gaps on nothing is allocated or freed, and no call that does so waits for the device."""

@@ -12,8 +12,8 @@ from nsys2prv.efficiency.graph.cuda_waits import named_values
 from nsys2prv.efficiency.graph.moments import CLASS_QUANTILE
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
-from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Numbers, Spans
-from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
+from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers, Spans
+from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, LATE_START, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.what_if_options import Scaling
 from nsys2prv.errors import UsageError
@@ -75,9 +75,18 @@ ideal_network = _setting(
 
 
 def no_launch_cost(built: BuiltGraph) -> Step:
-    """Calls that launch take no time, and what they launch can start at once."""
-    is_launch = built.labels.causes == LAUNCH
-    return _setting(0, lambda edges: _in_calls(edges, is_launch) | (edges.kind == EdgeKind.LAUNCH))
+    """Calls that launch take no time, and what they launch can start at once, but for what waits long after its call: for what,
+    as another process on the device, was not recorded."""
+    is_launch, is_cuda = built.labels.causes == LAUNCH, pl.col("number") == event_types.CUDA_CALL
+    calls = built.context.calls.filter(is_cuda).sort("row", "start")
+    starts, ends = Moments.of(*calls.select("row", "start").to_numpy().T), np.append(calls["end"].to_numpy(), 0)
+
+    def step(edges: Edges, weight: Numbers) -> Numbers:
+        waits = edges.begin + weight - ends[starts.place(edges.source_row, edges.begin)]
+        of_launch = np.where(waits > LATE_START, waits.clip(max=weight), 0)
+        return np.where(edges.kind == EdgeKind.LAUNCH, of_launch, np.where(_in_calls(edges, is_launch), 0, weight))
+
+    return step
 
 
 def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:

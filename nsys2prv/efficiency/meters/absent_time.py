@@ -14,7 +14,7 @@ from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.activity_times import devices_of_tasks, merged_windows
 from nsys2prv.efficiency.graph.cuda_waits import EventEdges
 from nsys2prv.efficiency.intervals import NONE, Intervals, Spans, moments_inside, segments
-from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, PAGE_MOVES, MeasuredRun
+from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, LATE_START, PAGE_MOVES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Timeline
@@ -35,6 +35,8 @@ _STARVED_PARTS = [
 ]
 _FOUND_PARTS = [parts.OF_STATES[state] for state in (*range(host_states.FIRST_CALL), *host_states.WAITING)]
 _NCCL_PARTS = ["late_rank", "transfer", "communication"]
+_MUCH_QUEUED = 0.05
+"""Part of the time of devices from which on work that starts late without a recorded reason is told."""
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
 _HOST_KEY = ["thread", "part", "call_number", "call_value", "range_number", "range_value"]
@@ -106,6 +108,11 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     spent, kernels = (int(of_devices[name].sum()) for name in ("paging_ns", "compute_ns"))
     text = f"kernels may wait for pages of unified memory in {time(spent)} of {time(kernels)}: efficiencies count it as useful"
     warnings = [text] if spent > PAGE_MOVES * kernels else []
+    queued, gaps_queued = sums["parts"].filter(part="queued").select(pl.col("total", "count").sum()).row(0)
+    if queued > max(_MUCH_QUEUED * float(of_devices["elapsed_ns"].sum()), LATE_START * gaps_queued):
+        late = f"work starts {time(queued / gaps_queued)} (mean of {gaps_queued:,} gaps) after it was launched"
+        why = "other processes may use it (nvidia-smi), or it sleeps"
+        warnings.append(f"{late}, while nothing that was recorded runs on its device: {why}")
     waits = (sums[name] for name in ("of_hosts", "waits_for_nccl", "starved_beside_nccl"))
     return AbsentTime(*waits, tables=filled, warnings=warnings)
 

@@ -83,7 +83,9 @@ def comparison_sentences(tables: Frames, name: Callable[[Mapping[str, Any]], str
         if run["size"] != first["size"] and run["scaling_efficiency"] is not None:
             sentence += f", on {run['size']:,} instead of {first['size']:,} {PLURALS[run['per']]}"
             sentence += f": {run['scaling']} scaling efficiency {percent(run['scaling_efficiency'])}"
-        differences = tables["wall_time"].filter(run=run["run"]).sort(pl.col("difference_ns").abs(), descending=True)
+        # What changed the other way explains nothing.
+        is_other_way = (pl.col("difference_ns") > 0) != (change > 0)
+        differences = tables["wall_time"].filter(run=run["run"]).sort(is_other_way, -pl.col("difference_ns").abs())
         if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
             sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
         sentences.append(sentence)
@@ -125,7 +127,7 @@ def size_cells(runs: pl.DataFrame) -> list[list[str]]:
     columns = {"GPUs": "devices"} if (runs["devices"] > 0).any() else {}
     if runs["per"][0] == GPU:
         columns |= {"time": "elapsed_ns", "useful time": "useful_ns"}
-        if runs["iteration_ns"].count():
+        if runs["iteration_ns"].count() and (runs["basis"][0] == "iteration" or runs["iterations"].n_unique() == 1):
             columns |= {"iterations": "iterations", "mean iteration": "iteration_ns"}
     else:
         columns |= {"processes": "processes", "host threads": "threads", "time": "elapsed_ns"}

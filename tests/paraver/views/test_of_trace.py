@@ -115,7 +115,6 @@ def test_a_trace_without_labels_and_names_has_views_too(tmp_path: Path) -> None:
         "#Paraver (01/01/2024 at 10:00):1000_ns:1(4):1:1(2:1)\n2:0:1:1:2:10:63000006:5\n2:0:1:1:2:20:63000006:0\n"
     )
     _, written = render_views(tmp_path / "bare.prv")
-
     assert {"1-gpu-kernels/kernels.cfg", "1-gpu-kernels/useful_time.cfg"} <= {one.path for one in written}
 
 

@@ -278,7 +278,6 @@ def test_a_straggler_has_more_useful_time_and_less_nccl_time_in_every_iteration(
 
 def test_host_activity_fills_the_whole_time_of_threads_with_calls(shown: Shown) -> None:
     table = shown.table("5-host-and-cuda-api/host_activity_time")
-
     assert table.columns == ("Running", "Group Communication", "Configuring accelerator")
     assert [name.split()[0] for name, _ in table.rows] == ["MPI", "autograd"] * SMALL.nodes * SMALL.gpus_per_node
     for _, numbers in table.rows:
@@ -288,7 +287,6 @@ def test_host_activity_fills_the_whole_time_of_threads_with_calls(shown: Shown) 
 def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
     tables = shown.tables("1-gpu-kernels/kernel_durations")
     counts = shown.table("1-gpu-kernels/kernel_count")
-
     assert set(tables) == set(counts.columns)
     for name, table in tables.items():
         assert [sum(numbers) for _, numbers in table.rows] == counts.column(name)

@@ -183,7 +183,6 @@ def test_addresses_of_communicators_differ_between_ranks_and_are_not_used(tmp_pa
     sender.send(100, note(0, more=", comm: 0x7f001"))
     receiver.mark("Irecv", 90, note(0, more=", comm: 0x7f777"))
     receiver.mark("RecvTest", 110, note(0, more=", comm: 0x7f777"))
-
     assert paired(tmp_path, sender, receiver) == ([(100, 110)], NONE)
 
 
