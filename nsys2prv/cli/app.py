@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 def translate(
     reports: Reports,
     out: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="Output: OUT.prv, OUT.pcf, OUT.row, OUT.json and OUT.cfgs.", show_default=False),
+        Path, typer.Option("--out", "-o", help="Output: OUT.prv, OUT.pcf, OUT.row, OUT.json and OUT.cfgs.", show_default=False)
     ],
     as_json: AsJson = False,
     *,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import sqlite3
-import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -39,11 +38,6 @@ def global_tid(pid: int, tid: int, *, hardware: int = 0) -> int:
 
 def _signed(number: int) -> int:
     return number - (1 << 64) if number >> 63 else number
-
-
-def payload_blob(domain: int, schema: int, payload: bytes) -> bytes:
-    """A binary payload as nsys writes it: a head of 32 bytes, then the bytes of the program."""
-    return struct.pack("<4Q", domain, schema, len(payload), 32 + len(payload)) + payload
 
 
 def kernel_short_name(name: str) -> str:
@@ -104,13 +98,8 @@ _TABLES = """
 _TYPES: dict[str, type[pl.DataType]] = {"": pl.Int64, "text": pl.String, "real": pl.Float64, "blob": pl.Binary}
 
 
-def _columns(listed: str) -> dict[str, type[pl.DataType]]:
-    """Columns, each with its type behind a colon; those without are integers."""
-    return {name: _TYPES[kind] for name, _, kind in (column.partition(":") for column in listed.split())}
-
-
 COLUMNS = {
-    table.strip(): _columns(listed)
+    table.strip(): {name: _TYPES[kind] for name, _, kind in (column.partition(":") for column in listed.split())}
     for table, listed in (entry.split(": ") for entry in _TABLES.replace("\n        ", " ").strip().splitlines())
 }
 """Columns of tables with their types, of schema 3.11 and newer ones."""

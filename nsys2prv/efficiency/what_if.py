@@ -64,11 +64,7 @@ ITERATIONS = Table(
     "what_if_iterations",
     "Iterations with the changes",
     "one iteration over all devices",
-    (
-        Column.count("iteration", "its number, from 0"),
-        *_TIMES,
-        Column.count("warm_up", "1: it belongs to the warm-up"),
-    ),
+    (Column.count("iteration", "its number, from 0"), *_TIMES, Column.count("warm_up", "1: it belongs to the warm-up")),
     when="iterations",
 )
 PATH_TOTALS = Table(

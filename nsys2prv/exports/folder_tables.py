@@ -16,14 +16,7 @@ from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import is_utf8
 from nsys2prv.exports.columns import TIME_COLUMNS, in_type
 from nsys2prv.exports.tables import BATCH_ROWS, Schema, Selection, Stretch, Tables, read_errors, selected_rows
-from nsys2prv.vocabulary.limits import (
-    MOST_COLUMNS,
-    MOST_ROWS,
-    MOST_ROWS_PER_BYTE,
-    MOST_TABLES,
-    MOST_TEXT,
-    MOST_TEXT_PER_BYTE,
-)
+from nsys2prv.vocabulary.limits import MOST_COLUMNS, MOST_ROWS, MOST_ROWS_PER_BYTE, MOST_TABLES, MOST_TEXT, MOST_TEXT_PER_BYTE
 
 if TYPE_CHECKING:
     import pyarrow.parquet

@@ -25,15 +25,7 @@ from nsys2prv.errors import DamagedReport, NotAReport, UnfinishedReport
 from nsys2prv.execution import memory
 from nsys2prv.exports.columns import in_type
 from nsys2prv.exports.sqlite_pages import page_size
-from nsys2prv.exports.tables import (
-    BATCH_ROWS,
-    EXPORT_TABLES,
-    Schema,
-    Selection,
-    Stretch,
-    Tables,
-    read_errors,
-)
+from nsys2prv.exports.tables import BATCH_ROWS, EXPORT_TABLES, Schema, Selection, Stretch, Tables, read_errors
 from nsys2prv.vocabulary.limits import LONGEST_NAME, LONGEST_TEXT, MOST_TABLES
 
 _NAME_OF_NSYS = re.compile("[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")

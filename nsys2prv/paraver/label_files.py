@@ -91,17 +91,14 @@ def _colours(used: Sequence[UsedType]) -> dict[int, tuple[int, int, int]]:
             continue
         named = [(value, label) for value, label in used_type.values.items() if value < _MOST_COLOURS]
         for place, (value, label) in enumerate(named):
-            first, last = _HUES.get(used_type.number) or _family_hues(label)
+            of_family = (hues for pattern, hues in _FAMILY_HUES if re.search(pattern, label))
+            first, last = _HUES.get(used_type.number) or next(of_family, _OTHER_FAMILIES)
             # Values that follow each other in the list get hues and shades far apart.
             hue = first + (last - first) * (place * _GOLDEN_RATIO % 1)
             shade = 0.95 - 0.4 * (place * _GOLDEN_RATIO * _GOLDEN_RATIO % 1)
             red, green, blue = colorsys.hsv_to_rgb(hue, 0.85, shade)
             colours.setdefault(value, (round(red * 255), round(green * 255), round(blue * 255)))
     return colours
-
-
-def _family_hues(label: str) -> tuple[float, float]:
-    return next((hues for pattern, hues in _FAMILY_HUES if re.search(pattern, label)), _OTHER_FAMILIES)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 import polars as pl
 
 from nsys2prv.demo.cluster import Cluster, generate
-from nsys2prv.demo.nsys_tables import ENUMERATIONS, payload_blob, write_report
+from nsys2prv.demo.nsys_tables import ENUMERATIONS, write_report
 
+from .nccl_regions import payload_blob
 from .nsys_columns import COLUMNS
 from .report_builder import ReportBuilder
 from .whole_report import whole_report

@@ -2,7 +2,6 @@
 
 import struct
 
-from nsys2prv.demo.nsys_tables import payload_blob
 from support.report_builder import ReportBuilder
 
 UINT64, INT, SIZE, DOUBLE = 18, 5, 22, 20
@@ -31,6 +30,11 @@ NCCL_SCHEMAS: dict[str, tuple[int, list[tuple[str, int, int]], str]] = {
         "<QQi4x",
     ),
 }
+
+
+def payload_blob(domain: int, schema: int, payload: bytes) -> bytes:
+    """A binary payload as nsys writes it: a head of 32 bytes, then the bytes of the program."""
+    return struct.pack("<4Q", domain, schema, len(payload), 32 + len(payload)) + payload
 
 
 class Nccl:

@@ -96,8 +96,8 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         parts = {"sleeps or waits": losses.total("waiting") / losses.cost, "computes": losses.total("computing") / losses.cost}
         does = "".join(f", and {does} for {percent(part)} of the time" for does, part in parts.items() if part >= 0.01)
-        begin = f"; {losses.total('after_results'):,} of them begin after a copy of results"
-        results = begin * (losses.total("after_results") > 0)
+        count = losses.total("after_results")
+        results = f"; {count:,} of them begin after a copy of results" if count else ""
         return {
             "does": does,
             "results": results,

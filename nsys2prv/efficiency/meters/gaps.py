@@ -109,12 +109,7 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: Mask | None = None)
 
 
 def _operation_at(
-    run: MeasuredRun,
-    edge: str,
-    device: Numbers,
-    time: Numbers,
-    order: Sequence[str],
-    candidates: Mask | None = None,
+    run: MeasuredRun, edge: str, device: Numbers, time: Numbers, order: Sequence[str], candidates: Mask | None = None
 ) -> Numbers:
     """The first operation, in the order of columns (also `length`, and `thread`, the last one first), whose `edge` (`start` or
     `end`) is at a time of a device; NONE: there is none.

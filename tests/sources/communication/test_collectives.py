@@ -5,10 +5,9 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.nccl_regions import COMMUNICATOR, INT, STATIC, UINT64, Nccl
+from support.nccl_regions import COMMUNICATOR, INT, STATIC, UINT64, Nccl, payload_blob
 from support.report_builder import ReportBuilder
 
-from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.exports.report import open_report
 from nsys2prv.sources.communication.collectives import ALL, FROM_ROOT, TO_ROOT, read_collectives
 

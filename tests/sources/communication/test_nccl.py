@@ -5,12 +5,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.nccl_regions import COMMUNICATOR, DOUBLE, STATIC, Nccl
+from support.nccl_regions import COMMUNICATOR, DOUBLE, STATIC, Nccl, payload_blob
 from support.report_builder import ReportBuilder
 from support.traces import trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.sources.communication.nccl import ATTRIBUTES
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.vocabulary import event_types

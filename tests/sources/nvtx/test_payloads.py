@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.nccl_regions import payload_blob
 from support.report_builder import ReportBuilder
 
-from nsys2prv.demo.nsys_tables import payload_blob
 from nsys2prv.exports import Report, open_report
 from nsys2prv.exports.columns import Blob
 from nsys2prv.sources.nvtx.payloads import Field, Layout, Schemas, binary_fields, fields, json_fields, read_schemas
