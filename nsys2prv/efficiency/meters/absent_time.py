@@ -36,7 +36,7 @@ _STARVED_PARTS = [
 _FOUND_PARTS = [parts.OF_STATES[state] for state in (*range(host_states.FIRST_CALL), *host_states.WAITING)]
 _NCCL_PARTS = ["late_rank", "transfer", "communication"]
 _MUCH_QUEUED = 0.05
-"""Part of the time of devices from which on work that starts late without a recorded reason is told."""
+"""Part of the time of devices from which on work that starts late without a recorded reason is a warning."""
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
 _HOST_KEY = ["thread", "part", "call_number", "call_value", "range_number", "range_value"]
