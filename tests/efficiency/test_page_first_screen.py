@@ -72,7 +72,7 @@ def test_a_run_without_a_gpu_has_a_page_of_its_hosts(tmp_path: Path) -> None:
     assert run.read.one("p", id="verdict").text.startswith("no work of GPUs was recorded; ")
     assert not run.read.all("svg")
     tiles = {one.attributes["data-tile"]: one for one in run.read.all("li") if "data-tile" in one.attributes}
-    assert " ".join(tiles["host_parallel_efficiency"].text.split()).startswith("Computing 90.0 % outside of MPI")
+    assert " ".join(tiles["host_parallel_efficiency"].text.split()).startswith("Outside of MPI 90.0 %")
     assert tiles["host_parallel_efficiency"].attributes["class"] == "tile good"
     assert " ".join(tiles["largest_mpi_call"].text.split()).startswith("Largest MPI call 10.0 % MPI_Barrier, ")
     assert "NCCL kernels count" not in run.read.one("section", id="efficiencies").text

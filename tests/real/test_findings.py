@@ -51,13 +51,13 @@ FOUND: dict[str, list[str]] = {
     # Memory that is allocated before every kernel, a wait for the device after it, and copies of single values.
     "no-metadata-2020": ["idle-devices", "allocations", "synchronization-stalls", "launch-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
-    "one-process-4gpu": ["host-bound", "start-up", "host-waits", "pageable-copies"],
+    "one-process-4gpu": ["host-bound", "start-up", "creating-context", "profiler-set-up", "host-waits", "pageable-copies"],
     # Python and calls of the OS between short bursts of kernels, and each kernel is loaded when it is launched first.
     "pytorch-h100": ["start-up", "launch-stalls", "idle-devices"],
     # One of two GPUs waits for its host.
     "pytorch-nccl-2gpu": ["unfused-kernels", "layout-changes", "host-bound"],
     # More goes back to the host than to the device.
-    "pytorch-uvm": ["unified-memory", "start-up", "creating-context", "unfused-kernels"],
+    "pytorch-uvm": ["unified-memory", "start-up", "creating-context"],
     "cloverleaf-3.13": ["creating-context", "profiler-set-up", "pageable-copies"],
     # Halos of 16 KiB.
     "openacc-mpas": ["start-up", "shut-down", "profiler-set-up", "idle-devices"],

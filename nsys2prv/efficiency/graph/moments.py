@@ -270,10 +270,10 @@ class EdgeCollector:
         order = class_code(EdgeKind.STREAM_ORDER)
         orders, shown = np.flatnonzero(weight == order), int((weight[shows[shows_order]] == order).sum())
         if 0 < shown < _FEW * len(orders):
-            # The next one may be launched only then.
+            # Where it is hardly shorter than a launch, the next one may be launched only then.
             lengths = time[target[orders]] - time[source[orders]], length[is_launch]
             least, launch = (np.quantile(of, _LEAST_QUANTILE, method="lower") if len(of) else 0 for of in lengths)
-            of_class[-order] = min(of_class[-order], max(least - launch, 0))
+            of_class[-order] = min(of_class[-order], least if 2 * least < launch else max(least - launch, 0))
         del latest, shows, launches, near, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)

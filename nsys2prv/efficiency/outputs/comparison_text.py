@@ -24,6 +24,8 @@ _LONGEST_TEXT, _INDENT = 200, 4
 PLURALS = {GPU: "GPUs", PROCESS: "processes"}
 _LEAST_CHANGE = 0.0005
 """Least change of a length that is one in words."""
+_LIKE = 1.1
+"""Number of iterations relative to that of another run up to which both may count the same."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,9 @@ def size_cells(runs: pl.DataFrame) -> list[list[str]]:
     columns = {"GPUs": "devices"} if (runs["devices"] > 0).any() else {}
     if runs["per"][0] == GPU:
         columns |= {"time": "elapsed_ns", "useful time": "useful_ns"}
-        if runs["iteration_ns"].count() and (runs["basis"][0] == "iteration" or runs["iterations"].n_unique() == 1):
+        counts = runs["iterations"].drop_nulls().to_list()
+        # Very different numbers of equal work: one repeats several steps of another.
+        if counts and (runs["basis"][0] == "iteration" or max(counts) <= _LIKE * min(counts)):
             columns |= {"iterations": "iterations", "mean iteration": "iteration_ns"}
     else:
         columns |= {"processes": "processes", "host threads": "threads", "time": "elapsed_ns"}
