@@ -51,7 +51,7 @@ FOUND: dict[str, list[str]] = {
     # Memory that is allocated before every kernel, a wait for the device after it, and copies of single values.
     "no-metadata-2020": ["idle-devices", "allocations", "synchronization-stalls", "launch-stalls", "small-copies"],
     # A host that computes between short phases of four GPUs.
-    "one-process-4gpu": ["host-bound", "start-up", "creating-context", "profiler-set-up", "host-waits", "pageable-copies"],
+    "one-process-4gpu": ["host-bound", "start-up", "creating-context", "host-waits", "profiler-set-up", "pageable-copies"],
     # Python and calls of the OS between short bursts of kernels, and each kernel is loaded when it is launched first.
     "pytorch-h100": ["start-up", "launch-stalls", "idle-devices"],
     # One of two GPUs waits for its host.
