@@ -102,7 +102,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
             begin=f"{begin / 1e9:.3f}",
             end=f"{end / 1e9:.3f}",
             name=evidence.name(worst["device"]),
-            besides=", without what has findings of its own" if losses.cost < gaps["length"].sum() else "",
+            besides=", without what other findings count" if losses.cost < gaps["length"].sum() else "",
             few=self._few(losses, gaps, evidence),
             doing=doing,
         )
