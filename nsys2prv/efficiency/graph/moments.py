@@ -260,7 +260,9 @@ class EdgeCollector:
         soon = _SOON * np.median(length[is_launch]) if is_launch.any() else -1.0
         launches = np.flatnonzero(kind == EdgeKind.LAUNCH)
         near = launches[time[target[launches]] - time[source[launches]] <= soon]
-        shows_order = (kind[shows] != EdgeKind.STREAM_ORDER) | ~np.isin(target[shows], target[near])
+        starts_soon = np.zeros(len(time), dtype=bool)
+        starts_soon[target[near]] = True
+        shows_order = (kind[shows] != EdgeKind.STREAM_ORDER) | ~starts_soon[target[shows]]
         self.takes(weight[shows[shows_order]], length[shows_order])
         low = pl.col("length").quantile(CLASS_QUANTILE, "lower").clip(lower_bound=0).cast(pl.Int64)
         code, least_of_code = pl.concat(self._lengths).group_by("code").agg(low)
@@ -274,7 +276,7 @@ class EdgeCollector:
             lengths = time[target[orders]] - time[source[orders]], length[is_launch]
             least, launch = (np.quantile(of, _LEAST_QUANTILE, method="lower") if len(of) else 0 for of in lengths)
             of_class[-order] = min(of_class[-order], least if 2 * least < launch else max(least - launch, 0))
-        del latest, shows, launches, near, self._lengths
+        del latest, shows, launches, near, starts_soon, self._lengths
         first = np.zeros(len(time) + 1, dtype=np.int32)
         np.cumsum(np.bincount(target, minlength=len(time)), out=first[1:], dtype=np.int32)
         sources, weights, kinds = np.empty_like(source), np.empty_like(weight), np.empty_like(kind)

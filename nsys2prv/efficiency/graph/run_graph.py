@@ -217,10 +217,11 @@ def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
     creates = labels.is_of(event_types.PTHREAD_CALL) & labels.by_name(pl.col("name") == "pthread_create")
     is_call = labels.is_of(*HOST_CALLS)[points.label_of[points.interval]]
     is_creation, is_first = creates[points.label_of[points.interval]] & ~points.is_end, points.is_host & (points.before == NONE)
-    moments = pl.DataFrame({"task": parts.run.events.rows.task[points.row], "moment": np.arange(len(points.row))})
-    first = moments.filter(pl.Series(is_first))
+    hosts = np.flatnonzero(points.is_host)
+    moments = pl.DataFrame({"task": parts.run.events.rows.task[points.row[hosts]], "moment": hosts})
+    first = moments.filter(pl.Series(is_first[hosts]))
     for is_source in (is_creation, is_call & ~is_first):
-        sources = moments.filter(pl.Series(is_source)).rename({"moment": "source"})
+        sources = moments.filter(pl.Series(is_source[hosts])).rename({"moment": "source"})
         last = with_last(first, "moment", sources, "source", "task", allow_exact_matches=False)
         caused = last.drop_nulls("source")
         edges.add(EdgeKind.WAKE_UP, caused["source"], caused["moment"], 0)
