@@ -190,8 +190,7 @@ class TaskClocks:
     """Clocks of all tasks.
 
     Times of one report are exact against each other. Those of two reports with one clock can be wrong by what ties each report
-    to the clock, and those of two clocks also by the errors of both. Between groups of clocks nothing is
-    known.
+    to the clock, and those of two clocks also by the errors of both. Of clocks of two groups nothing is known.
 
     Times are `offset` ns before those that the errors of tasks are for."""
 

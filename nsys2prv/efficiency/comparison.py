@@ -81,8 +81,8 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
         run if isinstance(run, EfficiencyResult) else read_efficiency(Path(run)) if Path(run).suffix == ".json" else None
         for run in runs
     ]
-    for run, result in zip(runs, before, strict=True):
-        find_reports([str(run)] if result is None else [])
+    for run in (run for run, result in zip(runs, before, strict=True) if result is None):
+        find_reports([str(run)])
     _check_options(options, runs, before)
     of_report = replace(options, regions=(), per_iteration=None)
     measured = [result or measure([str(run)], of_report) for run, result in zip(runs, before, strict=True)]
@@ -271,13 +271,9 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     measured = pl.concat((result.tables["run"] for result in results.values()), how="vertical_relaxed")
     of_iterations = [result.tables["iterations"][column_of_useful].mean() for result in results.values()]
     inside = pl.Series(of_iterations, dtype=pl.Float64) * counts / measured[column_of_useful]
-    in_iteration = [
-        result.tables["kernels"].select("kernel", number=pl.col("count") / (iterations * result.tables["run"][column_of_size]))
-        for result, iterations in zip(results.values(), counts, strict=True)
-        if iterations
-    ]
-    unlike = _unlike_iterations(list(results), inside, in_iteration)
-    is_by_iteration = counts.n_unique() > 1 and is_measured and not is_same_work and unlike is None
+    are_comparable = counts.n_unique() > 1 and is_measured and not is_same_work
+    unlike = _unlike_iterations(results, counts, inside, column_of_size) if are_comparable else None
+    is_by_iteration = are_comparable and unlike is None
     measured = measured.with_columns(
         run=pl.Series(list(results)),
         label=pl.Series(labels),
@@ -286,7 +282,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
         iteration_ns=lengths,
         basis=pl.lit("iteration" if is_by_iteration else "run"),
         inside=inside,
-        unlike=pl.lit(unlike if is_measured and not is_same_work else None, pl.String),
+        unlike=pl.lit(unlike, pl.String),
         per=pl.lit(by.per),
         size=pl.col(column_of_size),
         share=1 / counts if is_by_iteration else pl.lit(1.0),
@@ -314,16 +310,20 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     )
 
 
-def _unlike_iterations(runs: Sequence[str], inside: pl.Series, in_iteration: Sequence[pl.DataFrame]) -> str | None:
-    """Why iterations of runs are not the same work: very different parts of the useful time are in them, or kernels are
-    executed far more often in those of one run (`kernel`, `number` in an iteration); None: they are alike."""
+def _unlike_iterations(results: Results, counts: pl.Series, inside: pl.Series, column_of_size: str) -> str | None:
+    """Why iterations of runs, so many as `counts`, are not the same work: very different parts of the useful time are in them
+    (`inside`), or kernels are executed far more often in those of one run; None: they are alike."""
     parts = inside.fill_nan(0.0).fill_null(0.0).to_list()
     if max(parts) - min(parts) > _UNLIKE:
-        of_runs = listed([f"{percent(part)} in {run}" for run, part in zip(runs, parts, strict=True)])
+        of_runs = listed([f"{percent(part)} in {run}" for run, part in zip(results, parts, strict=True)])
         return f"of their useful time {of_runs} is in iterations, which are not the same work then"
-    for other in in_iteration[1:]:
+    first, *others = (
+        result.tables["kernels"].select("kernel", number=pl.col("count") / (count * result.tables["run"][column_of_size]))
+        for result, count in zip(results.values(), counts, strict=True)
+    )
+    for other in others:
         # What is executed once, as to try algorithms, is in no iteration.
-        common = in_iteration[0].join(other, on="kernel").filter(pl.min_horizontal("number", "number_right") >= 1)
+        common = first.join(other, on="kernel").filter(pl.min_horizontal("number", "number_right") >= 1)
         ratio = (common["number_right"] / common["number"]).median()
         if not isinstance(ratio, float) or not 1 / _OTHER_NUMBER < ratio < _OTHER_NUMBER:
             return "their iterations do not execute the same kernels equally often"
@@ -331,9 +331,8 @@ def _unlike_iterations(runs: Sequence[str], inside: pl.Series, in_iteration: Seq
 
 
 def _outside_warnings(runs: pl.DataFrame) -> list[str]:
-    """Which runs work outside of their iterations, when these are compared: what is measured of the window alone has it too; or
-    that they are not compared as that differs."""
-    if runs["basis"][0] == "run" and runs["iterations"].n_unique() > 1 and runs["unlike"][0] is not None:
+    """Why iterations are not compared; else which runs work outside of them: what is measured of the window has that, too."""
+    if runs["unlike"][0] is not None:
         return [f"runs are compared as a whole: {runs['unlike'][0]}"]
     outside = runs.filter(basis="iteration").select("run", share=1 - pl.col("inside"))
     return [

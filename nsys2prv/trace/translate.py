@@ -97,9 +97,9 @@ class Summary:
         lines += [f"  {count:>12,}  {text}" for count, text in counts]
         methods = ", ".join(sorted({report["alignment"]["method"] for report in content["reports"]}))
         clocks = [clock["interval_ns"]["worst"] for clock in content["clocks"]]
-        precision = f", clocks synchronized by {methods} ({known_to(clocks)})" if len(clocks) > 1 else ""
+        synchronized = f", clocks synchronized by {methods} ({known_to(clocks)})" if len(clocks) > 1 else ""
         reports, summary = counted(len(content["reports"]), "report"), companion(self.prv, SUMMARY)
-        return printable_lines([*lines, f"  {reports}{precision}; full summary in {summary}"])
+        return printable_lines([*lines, f"  {reports}{synchronized}; full summary in {summary}"])
 
 
 def _counts_of_messages(messages: Mapping[str, Any]) -> list[tuple[int, str]]:

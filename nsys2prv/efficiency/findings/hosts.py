@@ -77,7 +77,8 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         & (pl.col("host") - pl.col("asleep_ns") >= HostBound.host_part.value * pl.col("length")),
         cost=pl.col("length") - pl.col("allocation_ns") - _IN_MPI,
         sums={
-            **{name: pl.col(name) for name in ("in_os", "waiting")},
+            "in_os": pl.col("in_os"),
+            "waiting": pl.col("waiting"),
             "computing": pl.col("computing_ns"),
             "mpi": _IN_MPI,
             "after_results": after_results.cast(pl.Int64),
@@ -98,11 +99,8 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
         does = "".join(f", and {does} for {percent(part)} of the time" for does, part in parts.items() if part >= 0.01)
         count = losses.total("after_results")
         results = f"; {count:,} of them begin after a copy of results" if count else ""
-        return {
-            "does": does,
-            "results": results,
-            "without": f" without {time(mpi)} in MPI calls" if (mpi := losses.total("mpi")) else "",
-        }
+        without = f" without {time(mpi)} in MPI calls" if (mpi := losses.total("mpi")) else ""
+        return {"does": does, "results": results, "without": without}
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Batches are there at once, also where another thread loads them."""

@@ -82,9 +82,11 @@ def no_launch_cost(built: BuiltGraph) -> Step:
     starts, ends = Moments.of(*calls.select("row", "start").to_numpy().T), np.append(calls["end"].to_numpy(), 0)
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        waits = edges.begin + weight - ends[starts.place(edges.source_row, edges.begin)]
-        of_launch = np.where(waits > LATE_START, waits.clip(max=weight), 0)
-        return np.where(edges.kind == EdgeKind.LAUNCH, of_launch, np.where(_in_calls(edges, is_launch), 0, weight))
+        changed, launches = np.where(_in_calls(edges, is_launch), 0, weight), np.flatnonzero(edges.kind == EdgeKind.LAUNCH)
+        begin, longest = edges.begin[launches], weight[launches]
+        waits = begin + longest - ends[starts.place(edges.source_row[launches], begin)]
+        changed[launches] = np.where(waits > LATE_START, waits.clip(max=longest), 0)
+        return changed
 
     return step
 

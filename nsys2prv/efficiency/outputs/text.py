@@ -46,7 +46,7 @@ def efficiency_as_text(
         names = ", ".join(table.name for table in shown)
         advice = "what to do about each finding, and " if tables["findings"].height else ""
         lines += ["", *wrapped_lines([f"With -v also {advice}{counted(len(shown), 'table')}: {names}"], width)]
-    if any(EFFICIENCY_COLUMNS in table.console.columns for table in shown if table.console) and verbose:
+    if verbose and any(EFFICIENCY_COLUMNS in table.console.columns for table in shown if table.console):
         efficiencies = OF_DEVICES if tables["run"]["devices"][0] else OF_HOSTS
         legend = ", ".join(f"{EFFICIENCIES[name].abbreviation} {EFFICIENCIES[name].title}" for name in efficiencies)
         lines += ["", *wrapped_lines([f"In tables: {legend}; rows that are left out are in --csv and --json-file"], width)]
