@@ -141,9 +141,13 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         for task in plan.timeline.rows.tasks
     ]
     rows = RunRows(tasks)
-    first, count = plan.reports[0].report.path, len(plan.reports)
+    first, count, placed = plan.reports[0].report.path, len(plan.reports), [clock.at for clock in plan.axis.placements]
     identities = [opened.identity for opened in plan.reports]
-    starts = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
+    utc = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
+    starts, stops = (
+        [at(time) - selection.origin for at, time in zip(placed, times, strict=True) if time is not None]
+        for times in ([0] * count, [identity.stopped_ns for identity in identities])
+    )
     messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
     # Where kernels ran few calls fail, and many would be looked through.
     failures = [failed_calls(opened.report) for opened in plan.reports if not _has_kernels(opened)]
@@ -160,7 +164,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         launches=launches if launches.rows else None,
         messages=messages if messages.rows else None,
         ranks_of_run=plan.run.size or 0,
-        began=datetime.fromtimestamp(min(starts) // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S") if starts else None,
+        began=datetime.fromtimestamp(min(utc) // 10**9, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S") if utc else None,
         clocks=clocks,
         report_clocks=plan.alignment,
         recorders=tuple(sorted({identity.tool for identity in identities if identity.tool})),
@@ -171,11 +175,8 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
             for opened in plan.reports
             for gpu in _used_gpus(opened)
         ),
-        stops=frozenset(
-            plan.axis.placements[index].at(identity.stopped_ns) - selection.origin
-            for index, identity in enumerate(identities)
-            if identity.stopped_ns is not None
-        ),
+        recorded=(min(starts), max(stops) if len(stops) == count else selection.length),
+        stops=frozenset(stops),
         failed_calls=int(failed["count"].sum()),
         failed_launches=int(failed["count"].to_numpy()[call_categories(failed["label"]) == LAUNCH].sum()),
         warnings=[

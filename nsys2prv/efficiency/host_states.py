@@ -45,7 +45,7 @@ _OS_STATES = (
     (r"^_*(u|nano|clock_nano)?sleep$", ASLEEP),
     (r"^pthread_(cond_(timed|clock)?wait|mutex_.*lock$|rwlock_.*lock$|spin_lock|barrier_wait|.*join)|^sem_.*wait|futex|^flock$",
      LOCKED),
-    (r"p?poll|p?select|epoll_p?wait|^sig(timed)?wait|^pause$|^wait(pid|id|3|4)?$", POLLING),
+    (r"p?poll|p?select|epoll_p?wait|^sig(timed)?wait|^pause$|^system$|^wait(pid|id|3|4)?$", POLLING),
     (r"^_*(recv|send|accept|connect)", IN_IO),
 )  # fmt: skip
 _COMMUNICATOR = r"^p?ncclComm(Init|Split|Shrink|Grow)|^p?ncclGetUniqueId$|(?i)^(nccl)?bootstrap(init|split)"
@@ -64,6 +64,8 @@ _LIGHT = (
 """Calls that take long only where they create a context. Work of devices that they could wait for has not begun."""
 _HEAVY = r"^cuda(MallocManaged|MallocHost|Host(Alloc|Register)|Memcpy|Memset|LaunchKernel|DeviceSynchronize)"
 """Calls that may take long for other reasons, and create the context where they are the first of their process."""
+_IN_CONTEXT = r"^cu(Mem(Alloc|Free|cpy|set)|Launch|Stream|Event)|^cudaBind"
+"""Other calls that need a context: what follows them does not create it."""
 
 
 def os_states(names: pl.Series, number: int) -> pl.Series:
@@ -104,7 +106,7 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     allocated = pl.col("start").filter(name.str.contains("(?i)alloc")).min().over("task")
     early = of_devices.with_columns(usual=usual).filter(is_early).sort("start").with_columns(allocated=allocated)
     needs_context = name.str.contains(f"{_LIGHT}|{_HEAVY}") & (name != "cudaSetDevice")
-    is_first = pl.col("start") == pl.col("start").filter(needs_context).min().over("task")
+    is_first = pl.col("start") == pl.col("start").filter(needs_context | name.str.contains(_IN_CONTEXT)).min().over("task")
     is_longer = name.str.contains(_CREATING) | (length >= LONGER * pl.col("usual")).fill_null(value=True)
     is_long = (length >= LONG_CREATION) & is_longer
     long = early.filter(is_long & (name.str.contains(_LIGHT) | (needs_context & is_first)))

@@ -122,7 +122,10 @@ def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     of_profiler = [module for module, name in modules if re.search(_MODULES_OF_PROFILER, name)]
     is_work = pl.col("row").is_in(recorded.callers.tolist()) & ~pl.col("module").is_in(of_profiler).fill_null(value=False)
     sampled = recorded.frame(FUNCTION_SAMPLES).filter(is_work).select("row", "start", end="start")
-    frames = [sampled, *(recorded.frame(collection).select("row", "start", "end") for collection in _OF_PROGRAM)]
+    device, nccl, *hosts = (recorded.frame(collection).select("row", "start", "end") for collection in _OF_PROGRAM)
+    # What hosts are in when a recording begins or stops has begun before, or ends later. Clocks of devices can be wrong.
+    inside = pl.col("start", "end").clip(*recorded.events.recorded)
+    frames = [device, nccl, *(frame.with_columns(inside) for frame in (sampled, *hosts))]
     frames = [frame.filter(is_of_program) for frame in frames]
     first = max(min((int(frame["start"].to_numpy().min()) for frame in frames if frame.height), default=0), 0)
     # Ranges that nobody ended do so where the recording stops, those of a thread together.

@@ -400,7 +400,14 @@ class MeasuredRun:
         setup = self.frame(run_events.PROFILER_SETUP)
         # Of other names, such as dlopen(...), some is the program's.
         is_profiling = self.events.named(setup["number"], setup["value"]).str.contains("profiling|CUPTI").fill_null(value=False)
-        created[PROFILER] = setup.filter(is_profiling)
+        setup = rows.located(setup.filter(is_profiling))
+        # What is on no thread of the program holds the one in whose call it is.
+        length, in_call = pl.col("end") - pl.col("start"), pl.col("end") <= pl.col("until")
+        long = rows.located(self.calls.filter(length >= host_states.LONG_CREATION))
+        calls = long.select("task", "start", caller="row", until="end")
+        setup = setup.join_asof(calls, on="start", by="task", check_sortedness=False)
+        is_apart = pl.Series(self.place_of_caller[setup["row"].to_numpy()] < 0)
+        created[PROFILER] = setup.with_columns(row=pl.when(pl.lit(is_apart) & in_call).then("caller").otherwise("row"))
         return pl.concat(events.select(edges, state=pl.lit(state, pl.UInt8)) for state, events in created.items())
 
     @cached_property

@@ -23,6 +23,7 @@ from nsys2prv.sources.registry import type_of
 from nsys2prv.timeline.labels import UsedType
 from nsys2prv.timeline.time_axis import ClockError
 from nsys2prv.vocabulary import event_types, row_names
+from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
 
 HOST, STREAM, OTHER = "host", "stream", "other"
 """Kinds of rows: host threads, CUDA streams, and what belongs to GPUs or nodes as a whole."""
@@ -340,8 +341,11 @@ class RunEvents:
         of the `reports`, in OUT.json.
     recorders, gpus, gpu_sizes
         Versions of nsys that recorded it, models of the GPUs of its hosts, and how large these are; empty: not known.
+    recorded
+        When the first recording began and the last one stopped, ns from the start of the trace: what was open then has begun
+        before, or ends later.
     stops
-        When recordings stopped, ns from the start of the trace: where ranges that nobody ended do so.
+        When recordings stopped, likewise: where ranges that nobody ended do so.
     failed_calls, failed_launches
         Calls of CUDA that failed, as far as they are looked for, and those of them that launch.
     warnings, left_out
@@ -365,6 +369,7 @@ class RunEvents:
     recorders: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     gpu_sizes: frozenset[GpuSize] = frozenset()
+    recorded: tuple[int, int] = (0, LONGEST_SESSION_NS)
     stops: frozenset[int] = frozenset()
     failed_calls: int = 0
     failed_launches: int = 0

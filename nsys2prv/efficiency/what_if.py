@@ -16,7 +16,7 @@ from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, UncertainRun
 from nsys2prv.efficiency.graph.replay import EdgeKind, Replay, replay
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run
+from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run, times_of_loading
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measure import measured_window
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -285,7 +285,12 @@ def _bounds(uncertain: UncertainRun, options: WhatIfOptions) -> ReplayBounds:
         unknown = [NOT_MATCHED]
     elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         unknown = [NO_TRANSFERS]
-    bounds = uncertain.bounds(steps, has_producers=options.data_loading is None, unknown=unknown)
+    perhaps = None
+    if options.data_loading is not None and options.data_loading < 1:
+        later, all_loads = (times_of_loading(built.context, from_start=from_start).height for from_start in (False, True))
+        if later < all_loads:
+            perhaps = changes.loading_times(built, options.data_loading, from_start=True)
+    bounds = uncertain.bounds(steps, perhaps=perhaps, unknown=unknown)
     if options.data_loading is None or bounds.least is None:
         return bounds
     if options.data_loading > 1:

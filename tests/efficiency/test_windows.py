@@ -64,6 +64,14 @@ def test_the_length_is_that_of_the_program_and_not_of_its_recording(reports: tup
     assert (window["begin_ns"], window["offset_ns"], window["length_ns"]) == (MS, 0, 39 * MS)
 
 
+def test_what_was_open_when_the_recording_began_starts_there(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).gpu(0).os_call("pthread_cond_wait", -4_000_000 * MS, 3 * MS, tid=7)
+    for begin in range(1, 9):
+        report.kernel("k(int)", begin * MS, begin * MS + 900 * US, launch=(begin * MS - 20 * US, begin * MS - 10 * US))
+    window = measured(tuple(written(tmp_path, report))).head["window"]
+    assert (window["offset_ns"], window["length_ns"]) == (4_000_000 * MS, 8 * MS + 900 * US)
+
+
 def test_parts_of_the_run_are_beside_the_window(reports: tuple[Path, ...]) -> None:
     for chosen in ("all", "steady", "20ms:26ms"):
         parts = measured(reports, window=chosen).windows

@@ -146,6 +146,9 @@ _LEAST_WHY = 0.1
 """Part of the run that a finding saves at least to say more than that GPUs do hardly anything."""
 _MOST_UNEXPLAINED = 0.1
 """Waits of unknown cause on the path that stays, against what a replay saves: more may be saved, too."""
+_LEAST_SURE = 0.9
+"""What is saved where waits for what may have a pace of its own end when they did, against what a replay saves: else it is
+no more than a bound."""
 
 
 class Saved(NamedTuple):
@@ -312,6 +315,7 @@ def _is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
 def _gained(gain: Gain, *, is_bound: bool) -> Saved:
     """Ranks that are not known may let others wait as they did: then a replay that ends these waits earlier is a bound."""
     if gain.is_replayed and gain.unexplained <= _MOST_UNEXPLAINED * gain.saved:
+        is_bound = is_bound or gain.at_least < _LEAST_SURE * gain.saved
         return Saved(gain.saved, REPLAY_BOUND if is_bound else BY_REPLAY)
     return Saved(gain.saved + gain.unexplained, REPLAY_BOUND if gain.is_replayed else PATH_BOUND)
 

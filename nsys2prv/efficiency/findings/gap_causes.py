@@ -24,7 +24,7 @@ MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
 _OCCURRENCE = ("device", "begin", "end", "row", "thread")
 _GAP: dict[str, type[pl.DataType]] = {
-    "cause": pl.Int8, "device": pl.Int32, "row": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "is_launched": pl.Boolean
+    "cause": pl.Int8, "device": pl.Int32, "row": pl.Int32, "begin": pl.Int64, "end": pl.Int64, "launched": pl.Int64
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ class GapCauses(Measurement):
         Of the gaps of each rule by device and part of the run.
     gaps
         Each gap between the first and the last activity: `cause`, `device`, `row` of the thread that launched what follows
-        (-1: not known; `is_launched`: 0 where it calls nothing for it), `begin`, `end`.
+        (-1: not known), `begin`, `end`, and when that `launched` it, ns (null: it calls nothing for it).
     """
 
     run: MeasuredRun
@@ -116,8 +116,7 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
         all_gaps.append(summed([over_parts(occurrences, CAUSE_COLUMNS, length)], ("cause", *by_part), CAUSE_COLUMNS))
         after_start = placed.filter(pl.col("cause") > AT_START)
         row = pl.lit(pl.Series(run.callers)).gather(pl.when(pl.col("thread") >= 0).then("thread")).fill_null(NONE)
-        after_start = after_start.with_columns(row=row, is_launched=pl.col("launched").is_not_null())
-        gaps.append(after_start.select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
+        gaps.append(after_start.with_columns(row=row).select(pl.col(name).cast(dtype) for name, dtype in _GAP.items()))
         for place, (kind, cause) in enumerate(causes.items()):
             is_explained = pl.col("cause") == place if cause.is_exclusive else cause.matches & (pl.col("cause") >= NO_CAUSE)
             matches = placed.lazy().filter(is_explained).select(*_OCCURRENCE, cost=cause.cost, **cause.sums).collect()

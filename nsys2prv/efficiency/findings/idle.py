@@ -137,7 +137,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
         gaps = self.host_times(finding, evidence).with_columns(
-            row=pl.when(pl.col("is_launched") > 0).then("row").otherwise(NONE)
+            row=pl.when(pl.col("launched").is_not_null()).then("row").otherwise(NONE)
         )
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
@@ -410,7 +410,7 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
 class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CALLS,)):
     pending = Threshold(
         "fewest operations of the stream that are launched and have not started when the call ends", FEWEST_PENDING,
-        "the queue of a stream has some 1,024 places, of which records of events take some", "",
+        "the queue of a stream has some 1,024 places, of which records of events can take most", "",
     )  # fmt: skip
     longer = Threshold("shortest call, against the usual one", LONGER, "a call that is not blocked takes as long as others", "")
     release = Threshold(
@@ -433,8 +433,9 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
         )
         losses = Losses.of(run, blocked, ("pending",))
         spent = losses.with_sums(losses.devices, pl.col("cost").sum().alias("spent"))
-        # What was idle before the first blocked call does not follow from it.
+        # What was idle before the first blocked call does not follow from it, nor what waits after its launch.
         idle = evidence.gaps.of(spent.indices).filter(pl.col("end") > pl.lit(blocked["begin"].min()))
+        idle = idle.with_columns(end=pl.col("launched").clip("begin", "end").fill_null(pl.col("begin")))
         return spent.at_most(evidence.active - evidence.column("active_ns")).within(idle)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:

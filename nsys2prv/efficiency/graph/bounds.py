@@ -19,12 +19,12 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
+from nsys2prv.efficiency.graph.replay import FOLLOWS, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Moments, Numbers, Spans
-from nsys2prv.efficiency.measured_run import NO_CALL
-from nsys2prv.efficiency.meters.recording_checks import device_clocks
-from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES
+from nsys2prv.efficiency.measured_run import NO_CALL, PAGE_MOVES
+from nsys2prv.efficiency.meters.recording_checks import device_clocks, lost_work
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, PAGE_FAULTS
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.call_names import TIMERS
 
@@ -33,6 +33,7 @@ NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is 
 NOT_TIED = "clocks of ranks that wait for each other are not known against each other, or by more than can be counted"
 WAITS = "it is not known what host threads wait for while off their CPU or not seen to run, nor what idle streams wait for"
 PAGES = "it is not known how much of a kernel is taken by pages of unified memory that move, and stays"
+START = "what threads do before they launch first, and then copy to the device, may be loading or start-up"
 _LONGER = "ranks that are not in the run may take longer, too"
 
 LATENCY = 20_000
@@ -75,7 +76,10 @@ class OpenWaits:
         wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
         is_open = wait >= _LEAST_OFF_CPU
         waits = (built.labels.causes == NO_CALL) | waits_in_os(built.labels)
-        long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT), off_cpu, 0)
+        # What devices do has no pace before it begins, nor when all is done.
+        starts, ends = (built.context.operations[name].to_numpy() for name in ("start", "end"))
+        in_work = (edges.end > starts.min(initial=0)) & (edges.begin < ends.max(initial=0))
+        long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT) & in_work, off_cpu, 0)
         of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
         is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
         self.number, self.wait, self.is_held = edges.number[is_open], wait[is_open], is_held[is_open]
@@ -114,6 +118,8 @@ class UncertainRun:
 
     def __init__(self, built: BuiltGraph) -> None:
         self.built, self._waits, self._moves = built, OpenWaits(built), built.context.page_waits
+        # Where faults were not recorded, those of few moves can take nearly as many times as long as makes a kernel wait.
+        self._waits_of_moves = 1.0 if built.context.frame(PAGE_FAULTS).height else 1 / PAGE_MOVES
         self._margins = _margins(built)
         margin = float(self._margins.max(initial=0.0))
         self._reasons = [CLOCKS] if margin or len(built.backward) else []
@@ -122,7 +128,8 @@ class UncertainRun:
             self._reasons.append(
                 f"other members of {operations} of NCCL or MPI are not in the run, or can't be matched: they may take any time"
             )
-        self._unknown = list(device_clocks(built.context).contradictions.values())
+        lost = lost_work(built.context).reason
+        self._unknown = [*device_clocks(built.context).contradictions.values(), *([lost] if lost else [])]
         if not self._unknown and not np.isfinite(margin):
             self._unknown = [NOT_TIED, *self._reasons[1:]]
         self._reasons += [WAITS] if len(self._waits.number) else []
@@ -137,17 +144,18 @@ class UncertainRun:
         is_woken = spans.inside(woken.row, woken.end - 1, woken.end).any()
         return bool(is_woken or waiting > _LEAST_WAITING * (loads["end"] - loads["begin"]).sum())
 
-    def bounds(self, steps: Sequence[Step], *, has_producers: bool = True, unknown: Sequence[str] = ()) -> ReplayBounds:
-        """A replay with changes and its bounds; `has_producers`: whether threads can wait for others that produce at their own
-        speed also with the changes; `unknown`: why nothing is known of how long it takes."""
-        built, unknown = self.built, unknown or self._unknown
-        if unknown or not self._reasons:
+    def bounds(self, steps: Sequence[Step], *, perhaps: Step | None = None, unknown: Sequence[str] = ()) -> ReplayBounds:
+        """A replay with changes and its bounds; `perhaps`: a change that may come with them, and makes nothing longer;
+        `unknown`: why nothing is known of how long it takes."""
+        built, unknown, reasons = self.built, unknown or self._unknown, [*self._reasons, *([START] if perhaps else [])]
+        if unknown or not reasons:
             (replayed,) = replays(built.graph, steps)
             bound = None if unknown else replayed
-            return ReplayBounds(replayed, bound, bound, unknown or self._reasons)
+            return ReplayBounds(replayed, bound, bound, unknown or reasons)
         ends = np.union1d(built.open_ends, built.backward)
 
         def shortest(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
+            weight = perhaps(edges, weight) if perhaps else weight
             shorter = self._waits.variant(edges, weight, limit)
             # What may have waited for ranks that are not known, or for what can't be before it.
             is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)
@@ -155,18 +163,18 @@ class UncertainRun:
             return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64)
 
         def longest(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
-            longer = self._waits.variant(edges, weight, limit, HELD if has_producers else FREE)
+            longer = self._waits.variant(edges, weight, limit, HELD)
             limit[ends] = HELD
             if len(self._moves.merged):
                 device, is_work = built.context.events.rows.device[edges.row], edges.kind == EdgeKind.DEVICE_WORK
-                moving = self._moves.inside(device, edges.begin, edges.end, is_work)
+                moving = self._moves.inside(device, edges.begin, edges.end, is_work) * self._waits_of_moves
                 longer = longer + np.minimum(moving, np.maximum(edges.weight - weight, 0))
             return np.where(weight == REMOVED, REMOVED, longer + self._margins[edges.number]).astype(np.int64)
 
         replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
         if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
-            return ReplayBounds(replayed, least, None, [*self._reasons, _LONGER])
-        return ReplayBounds(replayed, least, most, self._reasons)
+            return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
+        return ReplayBounds(replayed, least, most, reasons)
 
 
 def _margins(built: BuiltGraph) -> Floats:

@@ -29,6 +29,8 @@ PAGES_ALONE = "pages of unified memory move within the time of kernels and hosts
 TRANSFERS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 """Kinds of edges that take the time of a network."""
 _ON_THREADS = (*_CALLS, *_FOR_DEVICES, *TRANSFERS, EdgeKind.WAKE_UP)
+_LONG_LAUNCH = 1_000_000
+"""ns from which a launch does more than launch: that takes 2 to 100 µs."""
 _USED_OFTEN = 0.1
 """Part of the waits in gaps that are of a function that copies: fewer are others."""
 _PARTS = 40
@@ -76,25 +78,27 @@ ideal_network = _setting(
 
 def no_launch_cost(built: BuiltGraph) -> Step:
     """Calls that launch take no time, and what they launch can start at once, but for what waits long after its call: for what,
-    as another process on the device, was not recorded."""
+    as another process on the device, was not recorded. Calls that take long load code, or create the context: that stays."""
     is_launch, is_cuda = built.labels.causes == LAUNCH, pl.col("number") == event_types.CUDA_CALL
     calls = built.context.calls.filter(is_cuda).sort("row", "start")
     starts, ends = Moments.of(*calls.select("row", "start").to_numpy().T), np.append(calls["end"].to_numpy(), 0)
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        changed, launches = np.where(_in_calls(edges, is_launch), 0, weight), np.flatnonzero(edges.kind == EdgeKind.LAUNCH)
+        changed = np.where(_in_calls(edges, is_launch) & (weight < _LONG_LAUNCH), 0, weight)
+        launches = np.flatnonzero(edges.kind == EdgeKind.LAUNCH)
         begin, longest = edges.begin[launches], weight[launches]
         waits = begin + longest - ends[starts.place(edges.source_row[launches], begin)]
-        changed[launches] = np.where(waits > LATE_START, waits.clip(max=longest), 0)
+        stays = np.where(longest < _LONG_LAUNCH, 0, longest)
+        changed[launches] = np.where(waits > LATE_START, waits.clip(max=longest), stays)
         return changed
 
     return step
 
 
-def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None) -> Step:
+def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None, *, from_start: bool = False) -> Step:
     """Times in which hosts of some tasks (None: of all) load data take so many times as long, and so does all that threads do
-    which wake them."""
-    task, loads = built.context.events.rows.task, times_of_loading(built.context)
+    which wake them; `from_start`: as of `times_of_loading`."""
+    task, loads = built.context.events.rows.task, times_of_loading(built.context, from_start=from_start)
     is_of_tasks = np.isin(task[loads["row"].to_numpy()], task if tasks is None else tasks)
     spans, wake_ups = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean))), built.graph.of_kind(EdgeKind.WAKE_UP)
     loaders = np.setdiff1d(wake_ups.source_row[_hold_ends(spans, wake_ups, wake_ups.kind >= 0)], loads["row"].to_numpy())

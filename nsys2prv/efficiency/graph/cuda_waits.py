@@ -29,7 +29,7 @@ _LEAST_HELD = 10_000
 """From when an operation could have started to its start, ns: launches alone take up to about this."""
 _LONGEST_RELEASE = 15_000
 """From the end of what was awaited to the start of what waited, at most, ns: 1 to 14 us on the A100 of a real report."""
-FEWEST_PENDING = 900
+FEWEST_PENDING = 300
 """Operations of the stream that are launched and have not started: records of events take places in the queue, too."""
 LONGER = 2.0
 """Length of a blocked call against the usual one."""

@@ -32,8 +32,8 @@ _LONG_CALL, _LONGEST_TURN = 1_000_000, 100_000
 """ns that calls of two threads take at least of which one lets the other one into the driver, and from the end of one to that
 of the other at most. Ends of calls as long as that are hardly so near by chance."""
 _MOSTLY = 0.5
-"""Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and part of a call that copies in
-which the copy runs, at least, where the call hands over its data."""
+"""Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and of a call that copies, or of
+its copy, the part in which both run, at least, where the call hands over its data."""
 _FIRST_CALLS = 64
 """Calls of each task on a communicator that decide where its numbers begin."""
 _MOST_MISSING = 8
@@ -67,7 +67,9 @@ def wait_for_devices(parts: GraphParts, by_events: pl.DataFrame) -> None:
     # Copies from pageable memory: most of the call hands over the data while the copy runs, which ends after the call.
     pairs = _launched_by(parts, free.filter(is_copy)).sort("operation").unique("interval", keep="first")
     length = pl.col("until") - pl.col("begin")
-    staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - pl.col("since") >= _MOSTLY * length)
+    # What waits for its turn on the stream runs late in its call.
+    shorter = pl.min_horizontal(length, pl.col("ended") - pl.col("since"))
+    staged = pairs.filter(length >= _LEAST_STAGING, pl.col("until") - pl.col("since") >= _MOSTLY * shorter)
     copied = points.start[staged["operation"].to_numpy()]
     parts.add_waits(EdgeKind.STAGING, copied, staged["end"], WHOLE, alone=0)
 

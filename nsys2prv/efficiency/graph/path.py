@@ -16,7 +16,7 @@ from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun
 from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.replay import BLOCK, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
+from nsys2prv.efficiency.graph.replay import BLOCK, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import NONE, Mask, Spans
 from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
@@ -229,11 +229,13 @@ class PathTotals:
 
 class Gain(NamedTuple):
     """By how much a run is shorter with a change, ns: `saved` in a replay (`is_replayed`), or the bound of the critical path;
-    and what may be saved as well, because it may be a wait for what is not known (`unexplained`)."""
+    what may be saved as well, because it may be a wait for what is not known (`unexplained`); and what is saved `at_least`,
+    where waits for what may have a pace of its own, such as a timer or a camera, end when they did."""
 
     saved: int
     unexplained: int
     is_replayed: bool
+    at_least: int = 0
 
 
 def _shorter(steps: Sequence[Step], edges: Edges, stop: Stop) -> list[float]:
@@ -274,12 +276,13 @@ class MeasuredGraph:
     def _replayed(self, step: Step, stop: Stop) -> Gain:
         stop.check()
         waits, length = self.waits, self.built.context.events.length
-        variants = (as_changed, waits.variant) if len(waits.number) else (as_changed,)
+        variants = (as_changed, partial(waits.variant, how=HELD), waits.variant) if len(waits.number) else (as_changed,)
         # Only times are needed, and they are large.
         replayed = replays(self.built.graph, [step], variants, with_edges=False)
-        shorter = [length - path_end(self.built, of_variant)[1] for of_variant in replayed]
-        saved = max(shorter[0], 0)
-        return Gain(saved, max(shorter[-1] - saved, 0), True)
+        shorter = [max(length - path_end(self.built, of_variant)[1], 0) for of_variant in replayed]
+        # Without such waits it is the same in all variants.
+        saved, at_least, most = shorter if len(shorter) > 1 else shorter * 3
+        return Gain(saved, max(most - saved, 0), True, at_least)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ _STARVED_PARTS = [
 ]
 _FOUND_PARTS = [parts.OF_STATES[state] for state in (*range(host_states.FIRST_CALL), *host_states.WAITING)]
 _NCCL_PARTS = ["late_rank", "transfer", "communication"]
-_MUCH_QUEUED = 0.05
+_MUCH_QUEUED = 0.03
 """Part of the time of devices from which on work that starts late without a recorded reason is a warning."""
 _LENGTH = pl.col("end") - pl.col("begin")
 _PART_KEY = ["device", "part", "detail", "task", "number", "value", "source", "destination"]
@@ -108,8 +108,8 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     spent, kernels = (int(of_devices[name].sum()) for name in ("paging_ns", "compute_ns"))
     text = f"kernels may wait for pages of unified memory in {time(spent)} of {time(kernels)}: efficiencies count it as useful"
     warnings = [text] if spent > PAGE_MOVES * kernels else []
-    queued, gaps_queued = sums["parts"].filter(part="queued").select(pl.col("total", "count").sum()).row(0)
-    if queued > max(_MUCH_QUEUED * float(of_devices["elapsed_ns"].sum()), LATE_START * gaps_queued):
+    queued, gaps_queued = sums["parts"].filter(part="queued").select(pl.col("late", "times_late").sum()).row(0)
+    if queued > _MUCH_QUEUED * float(of_devices["elapsed_ns"].sum()):
         late = f"work starts {time(queued / gaps_queued)} (mean of {gaps_queued:,} gaps) after it was launched"
         why = "other processes may use it (nvidia-smi), or it sleeps"
         warnings.append(f"{late}, while nothing that was recorded runs on its device: {why}")
@@ -220,13 +220,15 @@ def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """`parts`: `count` of gaps, `total` and `longest` (ns) by device, part, detail and attributes of what was waited for; and
-    `waits_for_nccl`, as of `AbsentTime`."""
+    """`parts`: `count` of gaps, `total` and `longest` (ns) by device, part, detail and attributes of what was waited for, and
+    the time (`late`) and number (`times_late`) of those of them longer than LATE_START; and `waits_for_nccl`, as of
+    `AbsentTime`."""
     columns = pl.col("number", "value", "source", "destination", "row", "start")
     pieces = pieces.hstack(run.operations.select(columns.gather(pl.lit(pieces["operation"]))))
     of_gaps = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum())
-    total = pl.col("total")
-    by_part = of_gaps.group_by(_PART_KEY).agg(count=pl.len().cast(pl.Int64), longest=total.max(), total=total.sum())
+    total, long = pl.col("total"), pl.col("total").filter(pl.col("total") > LATE_START)
+    of_long = {"late": long.sum(), "times_late": long.len().cast(pl.Int64)}
+    by_part = of_gaps.group_by(_PART_KEY).agg(count=pl.len().cast(pl.Int64), longest=total.max(), total=total.sum(), **of_long)
     waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS) & pl.col("is_waited")).select(
         "device", "row", "start", "begin", "end", "part"
     )

@@ -24,7 +24,7 @@ SMALLEST_ERROR = 1_000_000
 FEWEST_CONTRADICTIONS = 3
 """Operations whose times contradict those of their host: fewer may be odd times."""
 FEWEST_CALLS = 10
-"""Calls that launch something unrecorded: fewer may have failed, or launched functions of the host."""
+"""Calls that launch something unrecorded beside what is recorded: fewer may have failed, or launched functions of the host."""
 CALLS_OF_WORK = 4
 """Calls that launch for each recorded kernel or graph from which on most of the work is not recorded. Usual is 1, or 2 where
 calls of the driver inside those of the runtime are recorded too."""
@@ -133,7 +133,7 @@ def lost_work(run: MeasuredRun) -> LostWork:
     counts = (int(calls[is_part & (launched == 0)].sum()) for is_part in parts)
     lost = [count if count >= FEWEST_CALLS else 0 for count in counts]
     of_calls, of_work = int(calls.sum()), int(launched.sum())
-    if of_calls >= FEWEST_CALLS + CALLS_OF_WORK * of_work:
+    if of_calls >= (FEWEST_CALLS if of_work else 1) + CALLS_OF_WORK * of_work:
         reason = f"of most launches no work is recorded: {of_calls:,} calls, {of_work:,} kernels and graphs"
         return LostWork(reason, *lost, warnings=[f"{reason}; it is not known when devices are idle"])
     places = zip(lost, ("before the first", "beside", "after the last"), strict=True)

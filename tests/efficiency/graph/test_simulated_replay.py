@@ -109,8 +109,10 @@ def test_waits_for_events_are_followed(pattern: str, with_ids: bool, tmp_path: P
 # The same cluster and seed, so that all that is not changed is drawn alike.
 
 
-def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool = True, **changes: Any) -> None:
-    """Assert that changes of a run predict another one: its length, and that of each iteration, to 3 %, or to an interval.
+def is_predicted(
+    slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool = True, near: float = 0.03, **changes: Any
+) -> None:
+    """Assert that changes of a run predict another one: its length, and that of each iteration, nearly, or to an interval.
 
     `in_step`: ranks begin each iteration at about the same time, also with the changes: else iterations over all of them
     overlap.
@@ -128,7 +130,7 @@ def is_predicted(slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool
         told += zip(result.what_if_iterations.iter_rows(named=True), expected.lengths_on_devices, strict=True)
     for row, length in told:
         assert 0.97 * row["least_ns"] <= length <= 1.03 * row["most_ns"]
-        assert row["replayed_ns"] is None or row["replayed_ns"] == pytest.approx(length, rel=0.03)
+        assert row["replayed_ns"] is None or row["replayed_ns"] == pytest.approx(length, rel=near)
 
 
 def small(pattern: str, gpus: int = 3, **settings: Any) -> Cluster:
@@ -176,7 +178,8 @@ def test_the_run_without_a_cause(pattern: str, cause: str, changes: dict[str, An
 def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern, gpus=2, loading=3_000_000), "slow loading")
     changed = replace(slow, loading=0, slow_loading=None)
-    is_predicted(slow, changed, tmp_path, in_step=pattern != PIPELINE, data_loading=0.0)
+    # The first batches may be start-up: there ranks remain as far apart as they were.
+    is_predicted(slow, changed, tmp_path, in_step=pattern != PIPELINE, near=0.06, data_loading=0.0)
 
 
 @pytest.mark.parametrize("pattern", [TENSOR, pytest.param(DATA, marks=pytest.mark.thorough)])
