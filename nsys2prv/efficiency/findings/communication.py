@@ -166,17 +166,10 @@ class NcclContention(Measurement):
     A kernel with the same blocks and threads between the same kernels of its stream most likely does the same work, so that its
     durations, alone and beside NCCL kernels, can be compared.
 
-    Attributes
-    ----------
-    slowed
-        Such work, what loses most first: `value` of the kernel, of the `former` and the `following` one, `blocks` and `threads`
-        of the kernel, `executions`, how many are `beside` NCCL kernels, `beside_mean`, `alone_mean`, and `lost` (ns).
-    losses
-        On each device what executions beside NCCL kernels take longer than the mean alone.
+    Such `executions`: columns of `_executions`, and the means of all that do the same work, `beside_mean` and `alone_mean`, ns.
     """
 
-    slowed: pl.DataFrame
-    losses: Losses
+    executions: pl.DataFrame
 
 
 def nccl_contention(run: MeasuredRun) -> NcclContention:
@@ -185,24 +178,12 @@ def nccl_contention(run: MeasuredRun) -> NcclContention:
     beside, alone = pl.col("beside_mean"), pl.col("alone_mean")
     means = (_LENGTH.filter(which).mean().over(_WORK).alias(f"{side}_mean") for side, which in sides.items())
     is_slower = pl.when(_IS_BESIDE).then((beside * alone).sqrt() <= _LENGTH).otherwise((beside * alone).sqrt() >= _LENGTH)
-    slowed = _executions(run).with_columns(means).with_columns(separate=is_slower).filter(
+    executions = _executions(run).with_columns(means).with_columns(separate=is_slower).filter(
         beside >= limits.slowdown.value * alone,
         *(which.sum().over(_WORK) >= limits.fewest_executions.value for which in sides.values()),
         *(separate.filter(which).mean().over(_WORK) >= limits.separation.value for which in sides.values()),
     )  # fmt: skip
-    by_work = slowed.group_by(_WORK).agg(
-        beside.first(),
-        alone.first(),
-        executions=pl.len(),
-        beside=_IS_BESIDE.sum(),
-        lost=(_LENGTH - alone).filter(_IS_BESIDE).sum(),
-    )
-    extra = (_LENGTH.sum() - alone.first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
-    costs = slowed.filter(_IS_BESIDE).group_by(*_WORK, "device", part=part_of(pl.col("start"), run.events.length)).agg(
-        count=pl.len(), cost=extra, begin=pl.col("start").min(), end=(pl.col("start") + _LENGTH).max()
-    )  # fmt: skip
-    by_work = by_work.sort("lost", *_WORK, descending=[True, *[False] * len(_WORK)])
-    return NcclContention(by_work, Losses.of(run, costs))
+    return NcclContention(executions)
 
 
 def _executions(run: MeasuredRun) -> pl.DataFrame:
@@ -234,11 +215,21 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
     least = Threshold.least_share(0.01, "less is not worth a look")
 
     def losses(self, evidence: Evidence) -> Losses:
-        return evidence.run.measured(NcclContention).losses
+        """What executions beside NCCL kernels take longer than the mean alone."""
+        start, alone = pl.col("start"), pl.col("alone_mean")
+        extra = (_LENGTH.sum() - alone.first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
+        beside = evidence.run.measured(NcclContention).executions.filter(_IS_BESIDE)
+        costs = beside.group_by(*_WORK, "device", part=part_of(start, evidence.length)).agg(
+            count=pl.len(), cost=extra, begin=start.min(), end=(start + _LENGTH).max()
+        )
+        return Losses.of(evidence.run, costs)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        slowed = evidence.run.measured(NcclContention).slowed
-        first = slowed.row(0, named=True)
+        """Of the work that loses most."""
+        slowed, alone = evidence.run.measured(NcclContention).executions, pl.col("alone_mean")
+        of_work = {"executions": pl.len(), "beside": _IS_BESIDE.sum(), "lost": (_LENGTH - alone).filter(_IS_BESIDE).sum()}
+        by_work = slowed.group_by(_WORK).agg(pl.col("beside_mean").first(), alone.first(), **of_work)
+        first = by_work.sort("lost", *_WORK, descending=[True, *[False] * len(_WORK)]).row(0, named=True)
         kernels = slowed["value"].n_unique()
         return self.finding(
             losses,
@@ -253,7 +244,7 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""
-        slowed = evidence.run.measured(NcclContention).slowed.select(pl.col("value").cast(pl.Int64)).unique()
+        slowed = evidence.run.measured(NcclContention).executions.select(pl.col("value").cast(pl.Int64)).unique()
         lost = finding.losses.devices.select("device", lost="cost")
         kernels = (
             evidence.run.measured(Kernels)

@@ -289,21 +289,23 @@ class LateProcess(
         late = evidence.run.measured(LateProcesses)
         if late.waits.is_empty():
             return None
-        worst = late.waits.sort("waited", "late", "task", descending=[True, False, False]).row(0, named=True)
-        task, saved = worst["late"], int(worst["waited"])
+        length = pl.col("end") - pl.col("begin")
+        of_pairs = late.waits.group_by("late", "task").agg(waited=length.sum())
+        task, most, saved = of_pairs.sort("waited", "late", "task", descending=[True, False, False]).row(0)
         if saved < self.least.value * evidence.length:
             return None
-        waiting, begin, end = late.longest.filter(late=task).select("task", "begin", "end").row(0)
+        waits = late.waits.filter(late=task).sort(length, "begin", "task", descending=[True, False, False])
+        waiting, begin, end = waits.select("task", "begin", "end").row(0)
         busiest = _process_times(evidence).sort("outside", "task", descending=[True, False])["task"]
-        loss = late.waits.filter(pl.col("late") == task).select(
-            pl.col("count").sum(), device=pl.lit(task, pl.Int64), cost=pl.col("waited").sum(), begin=pl.col("first").min(),
-            end=pl.col("last").max(), worst_begin=begin, worst_end=end,
+        loss = waits.select(
+            device=pl.lit(task, pl.Int64), count=pl.len(), cost=length.sum(), begin=pl.col("begin").min(),
+            end=pl.col("end").max(), worst_begin=begin, worst_end=end,
         )  # fmt: skip
         finding = self.finding(
             _losses(evidence, loss),
             wall=saved,
             name=evidence.name(task),
-            most=evidence.name(worst["task"]),
+            most=evidence.name(most),
             saved=saved,
             longest=end - begin,
             waiting=evidence.name(waiting),

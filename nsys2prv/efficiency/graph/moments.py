@@ -32,8 +32,8 @@ _WAITS = (
     (r"(?i)EventSynchronize", CallWait.EVENT),
     (r"(?i)StreamSynchronize", CallWait.STREAM),
     (r"(?i)(Device|Ctx|Context|Thread)Synchronize", CallWait.DEVICE),
-    # Memory is freed when all work of the device is done; freed in the order of a stream, it is not waited for.
-    (r"(?i)^cu(da)?(Mem)?Free(_v\d)?$", CallWait.DEVICE),
+    # Memory is freed, and code unloaded, when all work of the device is done; in the order of a stream nobody waits for it.
+    (r"(?i)^cu(da)?((Mem)?Free|(Library|Module)Unload)(_v\d)?$", CallWait.DEVICE),
     (r"(?i)memcpy", CallWait.COPY),
 )
 

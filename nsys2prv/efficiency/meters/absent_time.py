@@ -93,7 +93,9 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     sums = {name: pl.concat(block[name] for block in blocks) for name in blocks[0]}
     paging = _paging(run)
     of_iterations = _of_windows(run, sums["iterations"], iterations, paging).head(parts.MOST_ITERATION_ROWS)
-    of_devices = _by_device(run, sums["parts"], paging)
+    whole = pl.DataFrame({"slot": 0, "group": range(len(run.events.rows.devices)), "begin": 0, "end": run.events.length})
+    of_run = sums["parts"].with_columns(pl.col("device").cast(pl.Int64), slot=pl.lit(0, pl.Int64))
+    of_devices = _of_windows(run, of_run, whole.cast(pl.Int64), paging)
     filled = {
         parts.ABSENT_TIME: of_devices,
         parts.ABSENT_REGIONS: _longest_regions(run, _of_windows(run, sums["regions"], regions, paging)),
@@ -124,33 +126,20 @@ def _paging(run: MeasuredRun) -> Spans:
     return Spans(column[is_computing] for column in (run.on_devices.group[segment], begin, end))
 
 
-def _of_devices(run: MeasuredRun, sums: pl.DataFrame) -> pl.DataFrame:
-    """Columns that tables of devices share, from `device` (an index), `elapsed_ns` and PART_COLUMNS."""
+def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame, paging: Spans) -> pl.DataFrame:
+    """Columns that tables of devices share, by `slot` and device, from sums by `part` and windows, as of `merged_windows`."""
+    windows = windows.with_columns(paging_ns=pl.Series(paging.inside(*windows.select("group", "begin", "end").to_numpy().T)))
+    of_slots = windows.group_by("slot", device="group").agg(pl.col("paging_ns").sum(), elapsed_ns=_LENGTH.sum())
+    is_scheduled = pl.col("task").is_in(run.events.rows.task[run.callers[run.is_scheduled]].tolist())
+    scheduled = devices_of_tasks(run.events.rows).filter(is_scheduled)["group"].to_list()
     elapsed, absent = pl.col("elapsed_ns"), pl.sum_horizontal(PART_COLUMNS)
-    return sums.with_columns(
+    return _by_columns(sums, of_slots.sort("slot", "device"), "slot", "device").with_columns(
         device=run.device_names(pl.col("device")),
         compute_ns=elapsed - absent,
         absent_ns=absent,
         absent_share=pl.when(elapsed > 0).then(absent / elapsed),
+        off_cpu_ns=pl.when(pl.col("device").is_in(scheduled)).then("starved_off_cpu_ns"),
     )
-
-
-def _by_device(run: MeasuredRun, by_part: pl.DataFrame, paging: Spans) -> pl.DataFrame:
-    rows = run.events.rows
-    is_scheduled = pl.col("task").is_in(rows.task[run.callers[run.is_scheduled]].tolist())
-    scheduled = devices_of_tasks(rows).filter(is_scheduled)["group"].to_list()
-    devices = pl.DataFrame({"device": range(len(rows.devices))}, schema={"device": pl.Int32})
-    spent = pl.Series(paging.inside(*devices.select("device", begin=0, end=run.events.length).to_numpy().T))
-    devices = devices.with_columns(elapsed_ns=pl.lit(run.events.length, pl.Int64), paging_ns=spent)
-    off_cpu = pl.when(pl.col("device").is_in(scheduled)).then("starved_off_cpu_ns")
-    return _of_devices(run, _by_columns(by_part, devices, "device").with_columns(off_cpu_ns=off_cpu))
-
-
-def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame, paging: Spans) -> pl.DataFrame:
-    windows = windows.with_columns(paging_ns=pl.Series(paging.inside(*windows.select("group", "begin", "end").to_numpy().T)))
-    of_slots = windows.group_by("slot", device="group").agg(pl.col("paging_ns").sum(), elapsed_ns=_LENGTH.sum())
-    lengths = of_slots.sort("slot", "device")
-    return _of_devices(run, _by_columns(sums, lengths, "slot", "device"))
 
 
 def _longest_regions(run: MeasuredRun, regions: pl.DataFrame) -> pl.DataFrame:

@@ -26,20 +26,16 @@ class LateProcesses(Measurement):
     Attributes
     ----------
     waits
-        Of each pair of processes (indices) `task`, which waited, and `late`: `count` of waits, `waited`, their sum, and the
-        start of the `first` and the end of the `last` one, ns.
+        Each that is longer than clocks can be wrong: processes (indices) `task`, which waited, and `late`; `begin`, `end`, ns.
     calls
         Receives and calls of collectives of which the other process is known.
     undecided
         Time of waits that are not longer than clocks can be wrong, ns.
-    longest
-        The longest wait for each process `late`: `task`, which waited, `begin` and `end`, ns.
     """
 
     waits: pl.DataFrame
     calls: int
     undecided: int
-    longest: pl.DataFrame
 
 
 def late_processes(run: MeasuredRun) -> LateProcesses:
@@ -55,15 +51,8 @@ def late_processes(run: MeasuredRun) -> LateProcesses:
     ends = pl.concat([waits.select("wait", "end", task=process) for process in ("task", "late")])
     margins = run.clocks.with_margins(ends, "end").select("wait", margin=margin_of_group(["wait"])).unique("wait")
     decided = waits.join(margins, on="wait", how="left", maintain_order="left").filter(pl.col("margin") < _LENGTH)
-    longest = decided.sort(_LENGTH, "begin", "task", descending=[True, False, False])
-    return LateProcesses(
-        decided.group_by("task", "late")
-        .agg(count=pl.len().cast(pl.Int64), waited=_LENGTH.sum(), first=pl.col("begin").min(), last=pl.col("end").max())
-        .sort("late", "task"),
-        members.height + run.messages.height,
-        int(waits.select(_LENGTH.sum()).item()) - int(decided.select(_LENGTH.sum()).item()),
-        longest.unique("late", keep="first", maintain_order=True),
-    )
+    undecided = int(waits.select(_LENGTH.sum()).item()) - int(decided.select(_LENGTH.sum()).item())
+    return LateProcesses(decided, members.height + run.messages.height, undecided)
 
 
 def _in_receives(run: MeasuredRun) -> pl.DataFrame:
