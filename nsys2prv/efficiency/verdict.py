@@ -268,7 +268,7 @@ def _tiles(tables: Mapping[str, pl.DataFrame]) -> tuple[Tile, ...]:
 
 
 def _is_lost(tables: Mapping[str, pl.DataFrame]) -> bool:
-    """Whether of most launches no work was recorded."""
+    """Whether work of devices was not recorded."""
     return parts.LOST in tables["absent_parts"]["detail"]
 
 

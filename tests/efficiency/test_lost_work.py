@@ -81,7 +81,7 @@ def test_without_kernels_nothing_is_said_about_idle_devices(tmp_path: Path) -> N
     assert check(result, "little-gpu-work") == ("not decidable", reason)
     assert f"{reason}; it is not known when devices are idle" in result.head["warnings"]
     found = verdict(result.head, result.tables)
-    assert [part.title for part in found.bar[1:]] == ["not decidable (of most launches no work was recorded)"]
+    assert [part.title for part in found.bar[1:]] == ["not decidable (work of devices was not recorded)"]
     assert found.sentence.startswith("1 GPU computed at least 0.0 % of ")
     assert (found.tiles[0].value, result.tables["run"]["orchestration_efficiency"][0]) == (None, None)
 

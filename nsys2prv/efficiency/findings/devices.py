@@ -381,15 +381,28 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
         return _kernels(evidence, pl.col("value").is_in(values)).with_columns(cost=_LENGTH)
 
 
-class FullPrecision(_KernelRule, kind="full-precision"):
+def _matrix_kernels(evidence: Evidence) -> list[list[int]]:
+    """Values of kernels of matrices that use tensor cores, and of those in fp32."""
+    kinds = ((_OF_TENSOR_CORES, _ATTENTION), ("fp32", _ATTENTION_IN_FP32))
+    return [_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)", names) for of, names in kinds]
+
+
+def _only_fp32(evidence: Evidence) -> str | None:
+    on_tensor_cores, full = _matrix_kernels(evidence)
+    return "all kernels of matrices are in fp32: whether they need to be is not known" if full and not on_tensor_cores else None
+
+
+_PRECISIONS = rule.Need("kernels of matrices in TF32 or half precision", _only_fp32)
+
+
+class FullPrecision(_KernelRule, kind="full-precision", needs=(rule.ANY_WORK, _PRECISIONS)):
     in_tf32: str
     """The advice where other kernels run in TF32."""
     tensor_part = Threshold("least part of the time of these kernels in TF32 or half precision", 0.05, "else it is not used")
     least = Threshold.least_share(0.05, "less is not worth another precision")
 
     def events(self, evidence: Evidence) -> pl.DataFrame:
-        kinds = ((_OF_TENSOR_CORES, _ATTENTION), ("fp32", _ATTENTION_IN_FP32))
-        on_tensor_cores, full = (_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)", names) for of, names in kinds)
+        on_tensor_cores, full = _matrix_kernels(evidence)
         kernels = _kernels(evidence, pl.col("value").is_in([*on_tensor_cores, *full])).with_columns(cost=_LENGTH)
         is_full = pl.col("value").is_in(full)
         of_tensor_cores = pl.col("cost").filter(~is_full).sum().over("device")

@@ -19,7 +19,7 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.replay import FOLLOWS, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
+from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Moments, Numbers, Spans
 from nsys2prv.efficiency.measured_run import NO_CALL, PAGE_MOVES
@@ -62,7 +62,8 @@ class ReplayBounds(NamedTuple):
 
 class OpenWaits:
     """Edges of a run, in order, in which a thread or a stream may wait for what is not known: `number` in the graph, how much
-    of each may be such a `wait`, ns, and which of them end at the latest when they did (`is_held`)."""
+    of each may be such a `wait`, ns, which of them end at the latest when they did (`is_held`), and which are not the last ones
+    of a call that is repeated until something happens (`is_repeated`)."""
 
     def __init__(self, built: BuiltGraph) -> None:
         graph = built.graph
@@ -83,6 +84,12 @@ class OpenWaits:
         of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
         is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
         self.number, self.wait, self.is_held = edges.number[is_open], wait[is_open], is_held[is_open]
+        # The next wait of each, of the same row.
+        order = np.lexsort((self.number, edges.row[is_open]))
+        row, label, begin, end = (of[is_open][order] for of in (edges.row, edges.label, edges.begin, edges.end))
+        is_next = (row[1:] == row[:-1]) & (label[1:] == label[:-1]) & (begin[1:] - end[:-1] <= LEAST_PAUSE)
+        self.is_repeated = np.zeros(len(order), dtype=bool)
+        self.is_repeated[order[:-1]] = is_next & waits_in_os(built.labels)[label[:-1]]
 
     def variant(self, edges: Edges, weight: Numbers, limit: Integers, how: int = FOLLOWS) -> Numbers:
         """The variant of a replay without these waits (`how` is FOLLOWS), or in which those that are held end when they did
@@ -91,7 +98,8 @@ class OpenWaits:
         place = self.number[here] - edges.number.start
         stays = (weight[place] == edges.weight[place]) & (self.is_held[here] | (how == FOLLOWS))
         here, place = here[stays], place[stays]
-        limit[edges.target[place]] = how
+        # As often as before it need not be called.
+        limit[edges.target[place]] = how if how == HELD else np.where(self.is_repeated[here], FREE, how)
         if how != FOLLOWS:
             return weight
         shorter: Numbers = weight.copy()

@@ -94,7 +94,7 @@ REASONS = {
     "streams wait for events (cudaStreamWaitEvent), these were not recorded, and NCCL kernels ran":
         "NCCL runs, CUDA events were not recorded",
     "times of the device contradict those of its host": "times of device and host contradict each other",
-    "of most launches no work was recorded": "of most launches no work was recorded",
+    "work of devices was not recorded": "work of devices was not recorded",
 }  # fmt: skip
 """Why something is not decidable, and the same in a few words."""
 NO_LAUNCHES, NO_LAUNCH, NO_EVENTS, NO_EVENTS_OF_NCCL, CONTRADICTED, LOST = REASONS

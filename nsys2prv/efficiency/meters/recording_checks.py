@@ -14,10 +14,12 @@ from nsys2prv.efficiency.graph.cuda_waits import recorded_waits, with_last
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.run_events import RANGES
+from nsys2prv.errors import counted
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.wording import time
+from nsys2prv.vocabulary.wording import short, time
 
 SMALLEST_ERROR = 1_000_000
 """ns: an error that is smaller changes no finding."""
@@ -28,6 +30,9 @@ FEWEST_CALLS = 10
 CALLS_OF_WORK = 4
 """Calls that launch for each recorded kernel or graph from which on most of the work is not recorded. Usual is 1, or 2 where
 calls of the driver inside those of the runtime are recorded too."""
+FEWEST_RANGES, _MOST = 3, 0.9
+"""NVTX ranges of a name with launches, and without any after the last launch, from which on launches are lost there; and part
+of those before that hold some, at least."""
 _PARTS = 1_000
 """Of the window, in which calls and work are counted."""
 
@@ -133,12 +138,35 @@ def lost_work(run: MeasuredRun) -> LostWork:
     counts = (int(calls[is_part & (launched == 0)].sum()) for is_part in parts)
     lost = [count if count >= FEWEST_CALLS else 0 for count in counts]
     of_calls, of_work = int(calls.sum()), int(launched.sum())
+    reason = _ranges_without_launches(run)
     if of_calls >= (FEWEST_CALLS if of_work else 1) + CALLS_OF_WORK * of_work:
         reason = f"of most launches no work is recorded: {of_calls:,} calls, {of_work:,} kernels and graphs"
+    if reason is not None:
         return LostWork(reason, *lost, warnings=[f"{reason}; it is not known when devices are idle"])
     places = zip(lost, ("before the first", "beside", "after the last"), strict=True)
     what = "work that is recorded: what they launched is lost"
     return LostWork(None, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
+
+
+def _ranges_without_launches(run: MeasuredRun) -> str | None:
+    """That NVTX ranges of a name in which work was launched go on after the last launch of their process that was recorded: the
+    recording lost calls, such as where there was no more room for them. None: few do."""
+    rows, key, start = run.events.rows, ["row", "number", "value"], pl.col("start")
+    launching = run.calls.filter(run.launches_work).select("row", launched="start")
+    last = rows.located(launching).group_by("task").agg(last=pl.col("launched").max())
+    ranges = rows.located(run.frame(RANGES)).join(last, on="task", maintain_order="left")
+    behind = ranges.filter(start > pl.col("last")).group_by(*key, "last").agg(behind=pl.len(), until=pl.col("end").max())
+    before = ranges.filter(pl.col("end") <= pl.col("last")).join(behind.filter(pl.col("behind") >= FEWEST_RANGES), on=key)
+    holds = (
+        with_last(before, "end", launching, "launched", "row").group_by(key).agg((pl.col("launched") >= start).sum(), pl.len())
+    )
+    lost = behind.join(holds, on=key).filter(pl.col("launched") >= pl.max_horizontal(FEWEST_RANGES, _MOST * pl.col("len")))
+    if lost.is_empty():
+        return None
+    number, value, at, count, until = lost.sort("until", *key).select(*key[1:], "last", "behind", "until").row(-1)
+    (name,) = run.events.named(number, pl.Series([value]))
+    ranges_text = f"{counted(count, 'range')} of NVTX named {short(name)}, which launch work before, follow until {time(until)}"
+    return f"no launch is recorded after {time(at)}, but {ranges_text}"
 
 
 def _by_task_and_part(run: MeasuredRun, calls: pl.DataFrame) -> Numbers:
