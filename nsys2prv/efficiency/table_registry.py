@@ -10,7 +10,7 @@ from nsys2prv.efficiency.clock_accuracy import CLOCK_BINS, CLOCKS
 from nsys2prv.efficiency.closeups import CLOSEUP_BARS, CLOSEUPS
 from nsys2prv.efficiency.findings.communication import nccl_contention
 from nsys2prv.efficiency.findings.engine import FINDING_CHECKS, FINDING_DEVICES, FINDING_NUMBERS, FINDINGS, gaps_by_rule
-from nsys2prv.efficiency.findings.hosts import unfinished_mpi, unrecorded_mpi
+from nsys2prv.efficiency.findings.hosts import missing_mpi
 from nsys2prv.efficiency.findings.memory import device_copies
 from nsys2prv.efficiency.graph import path
 from nsys2prv.efficiency.graph.cuda_waits import blocked_calls, event_edges
@@ -63,8 +63,7 @@ METERS: tuple[Meter, ...] = (
         of_devices=True,
     ),
     Meter(late_processes, when=lambda run: not run.events.rows.devices),
-    Meter(unrecorded_mpi),
-    Meter(unfinished_mpi),
+    Meter(missing_mpi),
     Meter(device_copies, of_devices=True),
     Meter(nccl_contention, of_devices=True),
 )

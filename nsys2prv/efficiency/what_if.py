@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from nsys2prv.efficiency.clock_accuracy import LengthInterval, length_interval
 from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
-from nsys2prv.efficiency.graph.bounds import CLOCKS, NOT_TYPICAL, ReplayBounds, UncertainRun
+from nsys2prv.efficiency.graph.bounds import CLOCKS, LOADING, NOT_TYPICAL, ReplayBounds, UncertainRun
 from nsys2prv.efficiency.graph.replay import EdgeKind, Replay, replay
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run, times_of_loading
 from nsys2prv.efficiency.intervals import Numbers
@@ -92,7 +91,6 @@ STANDARD = (
 """Options of the scenarios of a run for which no change is requested."""
 
 NOT_MATCHED = "sends and receives of NCCL can't be matched: who waits for whom in them is not known"
-AHEAD = "how far ahead other threads or processes load data is not known"
 NO_TRANSFERS = "no transfers between ranks were recorded, or they can't be matched: what a network takes is not known"
 FORMAT = "nsys2prv-what-if"
 VERSION = 1
@@ -285,19 +283,14 @@ def _bounds(uncertain: UncertainRun, options: WhatIfOptions) -> ReplayBounds:
         unknown = [NOT_MATCHED]
     elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         unknown = [NO_TRANSFERS]
-    perhaps = None
-    if options.data_loading is not None and options.data_loading < 1:
-        later, all_loads = (times_of_loading(built.context, from_start=from_start).height for from_start in (False, True))
-        if later < all_loads:
-            perhaps = changes.loading_times(built, options.data_loading, from_start=True)
+    loading, perhaps = options.data_loading, []
+    if loading is not None and loading < 1 and times_of_loading(built.context, at_start=True).height:
+        perhaps.append(changes.loading_times(built, loading, at_start=True))
+    if loading is not None and 0 < loading < 1 and uncertain.waits_for_loading:
+        perhaps.append(changes.loading_times(built, 0))
     bounds = uncertain.bounds(steps, perhaps=perhaps, unknown=unknown)
-    if options.data_loading is None or bounds.least is None:
-        return bounds
-    if options.data_loading > 1:
-        return bounds._replace(most=None, reasons=[*bounds.reasons, AHEAD])
-    if options.data_loading and uncertain.waits_for_loading:
-        least = _bounds(uncertain, replace(options, data_loading=0)).least
-        return bounds._replace(least=least, reasons=[*bounds.reasons, AHEAD])
+    if loading is not None and loading > 1 and bounds.least is not None:
+        return bounds._replace(most=None, reasons=[*bounds.reasons, LOADING])
     return bounds
 
 

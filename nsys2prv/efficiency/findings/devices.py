@@ -388,14 +388,15 @@ def _matrix_kernels(evidence: Evidence) -> list[list[int]]:
 
 
 def _only_fp32(evidence: Evidence) -> str | None:
-    on_tensor_cores, full = _matrix_kernels(evidence)
-    return "all kernels of matrices are in fp32: whether they need to be is not known" if full and not on_tensor_cores else None
+    is_mixed, is_full = map(bool, _matrix_kernels(evidence))
+    return "all kernels of matrices are in fp32: whether they need to be is not known" if is_full and not is_mixed else None
 
 
-_PRECISIONS = rule.Need("kernels of matrices in TF32 or half precision", _only_fp32)
-
-
-class FullPrecision(_KernelRule, kind="full-precision", needs=(rule.ANY_WORK, _PRECISIONS)):
+class FullPrecision(
+    _KernelRule,
+    kind="full-precision",
+    needs=(rule.ANY_WORK, rule.Need("kernels of matrices in TF32 or half precision", _only_fp32)),
+):
     in_tf32: str
     """The advice where other kernels run in TF32."""
     tensor_part = Threshold("least part of the time of these kernels in TF32 or half precision", 0.05, "else it is not used")

@@ -192,27 +192,7 @@ def _losses(evidence: Evidence, processes: pl.DataFrame) -> Losses:
     return Losses.placed(processes.join(rows, on="device", how="left", maintain_order="left"))
 
 
-@dataclass(frozen=True)
-class UnfinishedMpi(Measurement):
-    """Long calls of MPI that had not ended when the recording stopped, as a text; None: there are none."""
-
-    reason: str | None
-
-
-def unfinished_mpi(run: MeasuredRun) -> UnfinishedMpi:
-    """Look for such calls."""
-    stops = [stop - run.events.offset for stop in run.events.stops]
-    is_open = pl.col("number").is_in(event_types.MPI_TYPES.values()) & pl.col("end").is_in(stops)
-    calls = run.calls.filter(is_open, pl.col("end") - pl.col("start") >= _LEAST_OPEN * run.events.length)
-    if calls.is_empty():
-        return UnfinishedMpi(None)
-    names = ", ".join(run.events.named(calls["number"], calls["value"]).unique().sort())
-    reason = f"{counted(calls.height, 'call')} of MPI ({names}) had not ended when the recording stopped"
-    why = "a rank has failed or hangs, or the recording was stopped first; time in them is no transfer"
-    return UnfinishedMpi(reason, warnings=[f"{reason}: {why}"])
-
-
-_ENDED = rule.Need("calls of MPI that ended", lambda evidence: evidence.run.measured(UnfinishedMpi).reason)
+_ENDED = rule.Need("calls of MPI that ended", lambda evidence: evidence.run.measured(MissingMpi).unfinished)
 _OF_MPI_WORK = rule.MPI_CALLS, rule.SEVERAL_PROCESSES, _ENDED
 
 
@@ -395,18 +375,31 @@ def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:
     return [Number(short(names[0]), min(holding["inside"][0] / total, 1.0), "0 to 1")] if len(names) else []
 
 
-def unrecorded_mpi(run: MeasuredRun) -> Measurement:
-    """Look for MPI, and libraries below it, in the CPU samples of a run whose MPI was not recorded: waits for other ranks look
-    like work of hosts."""
-    if set(event_types.MPI_TYPES.values()) & run.events.types.keys():
-        return Measurement()
+@dataclass(frozen=True)
+class MissingMpi(Measurement):
+    """What is missing of MPI; `unfinished`: long calls that had not ended when the recording stopped, as a text, or None."""
+
+    unfinished: str | None = None
+
+
+def missing_mpi(run: MeasuredRun) -> MissingMpi:
+    """Look for calls that did not end; and for MPI, and libraries below it, in CPU samples of a run whose MPI was not recorded:
+    waits for other ranks look like work of hosts."""
+    of_mpi = set(event_types.MPI_TYPES.values())
+    if of_mpi & run.events.types.keys():
+        is_open = pl.col("number").is_in(of_mpi) & pl.col("end").is_in([stop - run.events.offset for stop in run.events.stops])
+        calls = run.calls.filter(is_open, pl.col("end") - pl.col("start") >= _LEAST_OPEN * run.events.length)
+        names = ", ".join(run.events.named(calls["number"], calls["value"]).unique().sort())
+        unfinished = f"{counted(calls.height, 'call')} of MPI ({names}) had not ended when the recording stopped"
+        why = "a rank has failed or hangs, or the recording was stopped first; time in them is no transfer"
+        return MissingMpi(unfinished, warnings=[f"{unfinished}: {why}"]) if names else MissingMpi()
     samples = run.frame(FUNCTION_SAMPLES).drop_nulls("function")
     is_mpi = pl.any_horizontal(pl.col("function", "module").str.contains(_OF_MPI))
     by_module = _functions(run, samples).filter(is_mpi).group_by("module").agg(pl.col("len").sum())
     in_mpi = int(by_module["len"].sum())
     if in_mpi < max(_FEWEST_SAMPLES, _LEAST_IN_MPI * samples.height):
-        return Measurement()
+        return MissingMpi()
     top = by_module.sort("len", "module", descending=[True, False])["module"].head(_MOST_FUNCTIONS)
     unrecorded = f"samples are in {', '.join(map(short, top))}, and MPI was not recorded (--trace=mpi)"
     waits = "waits for other ranks may count as work of hosts"
-    return Measurement(warnings=[f"{percent(in_mpi / samples.height)} of the CPU {unrecorded}: {waits}"])
+    return MissingMpi(warnings=[f"{percent(in_mpi / samples.height)} of the CPU {unrecorded}: {waits}"])

@@ -19,7 +19,7 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
+from nsys2prv.efficiency.graph.replay import FOLLOWS, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Moments, Numbers, Spans
 from nsys2prv.efficiency.measured_run import NO_CALL, PAGE_MOVES
@@ -33,7 +33,7 @@ NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is 
 NOT_TIED = "clocks of ranks that wait for each other are not known against each other, or by more than can be counted"
 WAITS = "it is not known what host threads wait for while off their CPU or not seen to run, nor what idle streams wait for"
 PAGES = "it is not known how much of a kernel is taken by pages of unified memory that move, and stays"
-START = "what threads do before they launch first, and then copy to the device, may be loading or start-up"
+LOADING = "it is not known how far ahead data are loaded, nor what threads load before they launch first"
 _LONGER = "ranks that are not in the run may take longer, too"
 
 LATENCY = 20_000
@@ -62,8 +62,7 @@ class ReplayBounds(NamedTuple):
 
 class OpenWaits:
     """Edges of a run, in order, in which a thread or a stream may wait for what is not known: `number` in the graph, how much
-    of each may be such a `wait`, ns, which of them end at the latest when they did (`is_held`), and which are not the last ones
-    of a call that is repeated until something happens (`is_repeated`)."""
+    of each may be such a `wait`, ns, and which of them end at the latest when they did (`is_held`)."""
 
     def __init__(self, built: BuiltGraph) -> None:
         graph = built.graph
@@ -84,12 +83,6 @@ class OpenWaits:
         of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
         is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
         self.number, self.wait, self.is_held = edges.number[is_open], wait[is_open], is_held[is_open]
-        # The next wait of each, of the same row.
-        order = np.lexsort((self.number, edges.row[is_open]))
-        row, label, begin, end = (of[is_open][order] for of in (edges.row, edges.label, edges.begin, edges.end))
-        is_next = (row[1:] == row[:-1]) & (label[1:] == label[:-1]) & (begin[1:] - end[:-1] <= LEAST_PAUSE)
-        self.is_repeated = np.zeros(len(order), dtype=bool)
-        self.is_repeated[order[:-1]] = is_next & waits_in_os(built.labels)[label[:-1]]
 
     def variant(self, edges: Edges, weight: Numbers, limit: Integers, how: int = FOLLOWS) -> Numbers:
         """The variant of a replay without these waits (`how` is FOLLOWS), or in which those that are held end when they did
@@ -98,8 +91,7 @@ class OpenWaits:
         place = self.number[here] - edges.number.start
         stays = (weight[place] == edges.weight[place]) & (self.is_held[here] | (how == FOLLOWS))
         here, place = here[stays], place[stays]
-        # As often as before it need not be called.
-        limit[edges.target[place]] = how if how == HELD else np.where(self.is_repeated[here], FREE, how)
+        limit[edges.target[place]] = how
         if how != FOLLOWS:
             return weight
         shorter: Numbers = weight.copy()
@@ -152,10 +144,10 @@ class UncertainRun:
         is_woken = spans.inside(woken.row, woken.end - 1, woken.end).any()
         return bool(is_woken or waiting > _LEAST_WAITING * (loads["end"] - loads["begin"]).sum())
 
-    def bounds(self, steps: Sequence[Step], *, perhaps: Step | None = None, unknown: Sequence[str] = ()) -> ReplayBounds:
-        """A replay with changes and its bounds; `perhaps`: a change that may come with them, and makes nothing longer;
+    def bounds(self, steps: Sequence[Step], *, perhaps: Sequence[Step] = (), unknown: Sequence[str] = ()) -> ReplayBounds:
+        """A replay with changes and its bounds; `perhaps`: changes of loading that may come with them, and make nothing longer;
         `unknown`: why nothing is known of how long it takes."""
-        built, unknown, reasons = self.built, unknown or self._unknown, [*self._reasons, *([START] if perhaps else [])]
+        built, unknown, reasons = self.built, unknown or self._unknown, [*self._reasons, *([LOADING] if perhaps else [])]
         if unknown or not reasons:
             (replayed,) = replays(built.graph, steps)
             bound = None if unknown else replayed
@@ -163,7 +155,8 @@ class UncertainRun:
         ends = np.union1d(built.open_ends, built.backward)
 
         def shortest(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
-            weight = perhaps(edges, weight) if perhaps else weight
+            for step in perhaps:
+                weight = step(edges, weight)
             shorter = self._waits.variant(edges, weight, limit)
             # What may have waited for ranks that are not known, or for what can't be before it.
             is_open = np.isin(edges.target, ends) & np.isin(edges.kind, _TIME_OF_CALLS)

@@ -95,10 +95,10 @@ def no_launch_cost(built: BuiltGraph) -> Step:
     return step
 
 
-def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None, *, from_start: bool = False) -> Step:
+def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None, *, at_start: bool = False) -> Step:
     """Times in which hosts of some tasks (None: of all) load data take so many times as long, and so does all that threads do
-    which wake them; `from_start`: as of `times_of_loading`."""
-    task, loads = built.context.events.rows.task, times_of_loading(built.context, from_start=from_start)
+    which wake them; `at_start`: as of `times_of_loading`."""
+    task, loads = built.context.events.rows.task, times_of_loading(built.context, at_start=at_start)
     is_of_tasks = np.isin(task[loads["row"].to_numpy()], task if tasks is None else tasks)
     spans, wake_ups = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean))), built.graph.of_kind(EdgeKind.WAKE_UP)
     loaders = np.setdiff1d(wake_ups.source_row[_hold_ends(spans, wake_ups, wake_ups.kind >= 0)], loads["row"].to_numpy())

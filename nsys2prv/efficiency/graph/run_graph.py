@@ -106,10 +106,10 @@ def outermost_calls(calls: pl.DataFrame) -> pl.DataFrame:
     return before.filter(~is_inside).select(calls.columns)
 
 
-def times_of_loading(run: MeasuredRun, *, from_start: bool = False) -> pl.DataFrame:
+def times_of_loading(run: MeasuredRun, *, at_start: bool = False) -> pl.DataFrame:
     """Times in which threads load data, ns (`row` of the thread, `begin`, `end`): they are in no CUDA or MPI call for long, and
     then first copy to the device. The rule is that of the finding `data-loading`, without its device. What a thread does before
-    it launches first may be its start-up, too: it counts only with `from_start`."""
+    it launches first may be its start-up, too: it is apart, `at_start`."""
     since = pl.col("until").shift(1).over("row")
     calls = _calls_by_thread(run.calls).select("row", begin=since, end="begin")
     pauses = calls.filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
@@ -120,8 +120,10 @@ def times_of_loading(run: MeasuredRun, *, from_start: bool = False) -> pl.DataFr
     followed = with_last(pauses, "end", launched, "launched", "row", strategy="forward")
     first = launched.group_by("row").agg(first=pl.col("launched").min())
     followed = followed.join(first, on="row", how="left", maintain_order="left")
-    is_counted = from_start | (pl.col("begin") >= pl.col("first"))
-    return followed.filter("is_batch", is_counted).select(pl.col("row", "begin", "end").cast(pl.Int64))
+    is_at_start = pl.col("begin") < pl.col("first")
+    return followed.filter("is_batch", is_at_start if at_start else ~is_at_start).select(
+        pl.col("row", "begin", "end").cast(pl.Int64)
+    )
 
 
 def _add_copy_engines(parts: GraphParts) -> None:
