@@ -76,7 +76,6 @@ def test_the_command_line_starts_without_polars() -> None:
 )
 def test_functions_have_the_options_of_the_command_line_and_describe_them(function: object, names: set[str]) -> None:
     parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
-
     assert {one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY} == names
     text = inspect.getdoc(function) or ""
     assert all(re.search(rf"^ *{name}\n +\S", text, re.MULTILINE) for name in names)
@@ -127,10 +126,8 @@ def test_events_of_host_threads_have_their_thread_and_a_time_range_cuts_events(t
     report = ReportBuilder(pid=1000).os_call("read", 100, 200)
     report.kernel("gemm", 3000, 5000, launch=(1000, 1500))
     path = report.write(tmp_path / "report.sqlite")
-
     with np.open_run(path) as whole, np.open_run(path, time="3us:4us") as part:
         calls, kernels = whole.events("os-runtime").collect(), part.events("kernels").collect()
-
     assert calls.select("thread", "start", "end", "name").rows() == [(1000, 0, 100, "read")]
     assert kernels.select("start", "end").rows() == [(0, 1000)]
 
@@ -194,10 +191,8 @@ def test_a_run_that_is_forgotten_removes_its_files(tmp_path: Path) -> None:
     scratch.mkdir()
     run = np.open_run(small_run(tmp_path), scratch=scratch)
     assert run.ranks.height == 2
-
     del run
     gc.collect()
-
     assert not list(scratch.iterdir())
 
 
@@ -225,16 +220,13 @@ def test_results_do_not_depend_on_workers_which_need_no_dask(tmp_path: Path, mon
 def test_a_broken_report_is_left_out_of_events(tmp_path: Path) -> None:
     folder = small_run(tmp_path)
     (folder / "rank2.sqlite").write_text("These are notes, and no database at all.\n" * 100)
-
     run = np.open_run(folder, keep_going=True)
-
     assert set(run.events("kernels").collect()["rank"]) == {0, 1}
     assert "rank2.sqlite" in run.warnings[0]
 
 
 def test_efficiency_is_that_of_the_command(run: np.NsysRun) -> None:
     result = run.efficiency(bins=10)
-
     expected = measure(run.inputs, EfficiencyOptions(align="utc", bins=10))
     assert list(result.tables) == list(expected.tables)
     for name, table in result.tables.items():
@@ -246,9 +238,7 @@ def test_efficiency_is_that_of_the_command(run: np.NsysRun) -> None:
 def test_a_run_is_read_once_and_measured_as_often_as_it_is_asked(run: np.NsysRun, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run.efficiency()
     monkeypatch.setattr("nsys2prv.api.runs.events_of_session", None)
-
     again, half = run.efficiency(), run.efficiency(window="200ns:400ns")
-
     assert all(again.tables[name].equals(table) for name, table in first.tables.items())
     assert half.head["window"]["length_ns"] == 200
     assert run.efficiency(no_critical_path=True).critical_path.is_empty()
@@ -357,7 +347,6 @@ def test_the_page_of_the_site_has_every_cell_and_output() -> None:
 def test_drawings_are_shown_without_scripts(result: EfficiencyResult, name: str) -> None:
     result = with_memory(result) if name == "memory" else result
     drawn = result.plot(name)
-
     assert repr(drawn).startswith(f"<Drawing {name}: ")
     assert drawn._repr_html_() == str(drawn) == drawn.html
     assert "<script" not in drawn.html

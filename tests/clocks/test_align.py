@@ -58,7 +58,6 @@ def test_a_host_without_collectives_is_placed_by_its_messages() -> None:
     for report in reports[6:]:
         del report.tables["CUPTI_ACTIVITY_KIND_KERNEL"]  # type: ignore[attr-defined]
     axis = aligned(reports)
-
     assert [placement.method for placement in axis.placements] == [*["collectives"] * 6, *["messages"] * 2]
     assert np.nanpercentile(compare_with_truth(reports, axis).errors, 99) < 100_000
     assert not axis.warnings
@@ -93,7 +92,6 @@ def test_the_fit_finds_offsets_and_drifts(seed: int, hosts: int, noise: int, out
 def test_hosts_without_shared_events_keep_their_clocks_and_are_separate_groups() -> None:
     event, host = np.repeat(np.arange(20), 2), np.tile([0, 2], 20)
     clocks = fit(SharedEvents(event, host, np.repeat(np.arange(20), 2) * 10**8 + np.tile([0, 5000], 20)), 4).corrections
-
     assert [clock.group for clock in clocks] == [0, 1, 0, 3]
     assert [clock.anchors for clock in clocks] == [20, 0, 20, 0]
     assert clocks[2].offset - clocks[0].offset == pytest.approx(5000, abs=1)
@@ -110,7 +108,6 @@ def test_regular_iterations_are_not_mistaken_for_each_other() -> None:
     ends = np.cumsum(random.normal(1, 0.01, 600) * 50e6)
     first, second = _sequence(0, ends), _sequence(1, ends[17:] + 3e9 + random.exponential(2_000, len(ends) - 17))
     found = match_sequences(first, second)
-
     assert isinstance(found, SequenceMatch)
     assert (found.first - found.second == 17).all()
     assert found.error < 10_000
@@ -121,7 +118,6 @@ def test_communicators_of_equal_shape_are_distinguished_by_their_times() -> None
     groups = [np.cumsum(random.normal(1, 0.05, 300) * 20e6) for _ in range(2)]
     sequences = [_sequence(rank, groups[rank // 2] + rank * 1e8 + random.exponential(2_000, 300)) for rank in range(4)]
     events = Matching(sequences).events
-
     assert all((first == second).mean() > 0.99 for first, second in (events[:2], events[2:]))
     assert not set(events[0].tolist()) & set(events[2].tolist()) - {-1}
 

@@ -158,7 +158,6 @@ def test_a_message_that_arrives_before_it_was_sent_is_found() -> None:
 def test_hosts_that_disagree_by_more_than_their_intervals_are_found() -> None:
     placed = collectives((0, 0, 5 * MS, 5 * MS), (-150_000, -150_000, MS, MS))
     placed = placed.with_columns(start=pl.when(pl.col("clock") == 1).then(pl.col("start")).otherwise(-MS))
-
     assert check_axis(placed, [], ERRORS, NAMES) == ()
     later = placed.with_columns(pl.when(pl.col("clock") == 1).then(pl.col("start") + 300_000).otherwise("start").alias("start"))
     (found,) = check_axis(later, [], ERRORS, NAMES)

@@ -56,7 +56,6 @@ def in_stretches(*ahead: list[list[float]], every: float = 1e9) -> Bounds:
 def test_the_interval_grows_away_from_the_anchors_by_what_is_unknown_of_the_drift() -> None:
     once = clock_intervals(in_stretches([[np.inf, 4000.0], [6000.0, np.inf]]), 0, 10e9)
     together = once.half_widths.sum(axis=1)
-
     assert together[0] == pytest.approx(6000 + 1000)
     assert together[-1] == pytest.approx(6000 + 1000 + UNKNOWN_DRIFT * 10e9)
     twice = clock_intervals(in_stretches(*[[[np.inf, 4000.0], [6000.0, np.inf]]] * 2, every=5e9), 0, 10e9)
@@ -67,7 +66,6 @@ def test_a_clock_that_is_badly_known_does_not_widen_the_intervals_of_the_others(
     ahead = np.full((4, 4), 2000.0)
     ahead[3], ahead[:, 3] = 5e6, 5e6
     widths = clock_intervals(Bounds(np.zeros(1), np.zeros(1), ahead[None]), 0, 1).half_widths[0]
-
     assert widths[:3] == pytest.approx(1500, abs=1)
     assert widths[3] > 4.9e6
     assert (widths[:, None] + widths[None, :] >= ahead)[~np.eye(4, dtype=bool)].all()
@@ -77,7 +75,6 @@ def test_nothing_is_known_of_a_clock_without_bounds() -> None:
     ahead = np.full((3, 3), np.inf)
     ahead[0, 1] = ahead[1, 0] = 1000
     found = clock_intervals(Bounds(np.zeros(1), np.zeros(1), ahead[None]), 0, 1)
-
     assert np.isinf(found.half_widths[:, 2]).all()
     assert np.isfinite(found.half_widths[:, :2]).all()
     assert found.group.tolist() == [0, 0, 2]
@@ -102,7 +99,6 @@ def test_the_clock_that_jumps_is_found_with_the_size_of_its_step(jumping: int) -
     events = shared_events(4)
     time = events.time + np.where((events.clock == jumping) & (events.event >= 33), 2 * MS, 0)
     found = find_steps(SharedEvents(events.event, events.clock, time), 4)
-
     assert list(found) == [jumping]
     (step,) = (step for step in found[jumping] if abs(step.size) > MS)
     assert step.size == pytest.approx(2 * MS, abs=15_000)
@@ -126,7 +122,6 @@ def test_what_the_last_collective_alone_shows_is_doubted() -> None:
     late = np.where((events.clock == 2) & (events.event == 79), MS, 0)
     found = find_steps(SharedEvents(events.event, events.clock, events.time + late), 4)
     (step,) = found[2]
-
     assert list(found) == [2]
     assert (step.size, step.error) == (0, pytest.approx(MS, abs=50_000))
     assert step.before > events.time.max()
@@ -181,7 +176,6 @@ def test_a_clock_whose_events_fit_nothing_leaves_the_others_alone() -> None:
     time = np.where(events.clock == 2, events.time + wild, events.time)
     clocks = fit(SharedEvents(events.event, events.clock, time), 4).corrections
     drifts = [clocks[number].drift for number in (0, 1, 3)]
-
     assert drifts - np.mean(drifts) == pytest.approx(np.array([-1, 0, 2]) * 1e-5 - 1e-5 / 3, abs=1e-6)
     assert max(abs(clock.drift) for clock in clocks) < 1e-4
 
@@ -190,7 +184,6 @@ def test_a_drift_that_no_clock_has_is_refused() -> None:
     events = shared_events(4)
     time = np.where(events.clock == 2, events.time + (events.time * 5e-4).astype(np.int64), events.time)
     found = fit(SharedEvents(events.event, events.clock, time), 4)
-
     assert found.refused == (2,)
     assert (found.corrections[2].anchors, found.corrections[2].drift) == (0, 0)
     assert all(found.corrections[number].anchors > 70 for number in (0, 1, 3))

@@ -57,7 +57,6 @@ def test_a_clock_that_jumps_is_followed() -> None:
     first, second = Run(2, 2).sequences
     jump = np.where(np.arange(200) >= 90, 2 * MS, 0)
     found = match_sequences(first, replace(second, start=second.start + jump, time=second.time + jump))
-
     assert isinstance(found, SequenceMatch)
     assert (found.first == found.second).all()
     assert len(found) > 190
@@ -76,7 +75,6 @@ def test_keys_decide_where_they_are_known() -> None:
     first, second = Run(3, 2).sequences
     keys = np.arange(1, 201)
     found = match_sequences(replace(first, key=keys), replace(second, key=keys).at(slice(5, None)))
-
     assert isinstance(found, SequenceMatch)
     assert (found.first - found.second == 5).all()
     assert len(found) == 195

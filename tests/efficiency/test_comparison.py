@@ -192,7 +192,6 @@ def test_work_outside_of_iterations_is_told_where_iterations_are_compared(traine
 
 def test_trees_stand_side_by_side(results: list[EfficiencyResult]) -> None:
     found = compared(*results).tables["metrics"]
-
     balance = row(found, run="B", metric="load_balance")
     assert (balance["value"], balance["change"]) == (pytest.approx(1025 / 1050), pytest.approx(1025 / 1050 - 1))
     communication = row(found, run="A", metric="communication_efficiency")
@@ -247,7 +246,6 @@ def test_what_changed_is_told_per_device_the_largest_first(results: list[Efficie
 def test_three_runs_have_letters_in_the_order_given_and_a_warning_of_two_is_told_once(results: list[EfficiencyResult]) -> None:
     warned = [EfficiencyResult({**run.head, "warnings": ["odd", "odd"]}, run.tables) for run in reversed(results)]
     found = compared(*warned, results[1])
-
     assert found.head["warnings"] == ["A, B: odd"]
     assert [one["run"] for one in found.head["runs"]] == ["A", "B", "C"]
     assert found.tables["runs"]["useful_scalability"].to_list() == pytest.approx([1.0, 1025 / 800, 1.0])
@@ -336,7 +334,6 @@ def test_json_that_is_none_of_ours_is_told_in_one_sentence(
         DAMAGES[damage](content)
     path = tmp_path / "damaged.json"
     path.write_text("{" if damage == "no JSON" else json.dumps(content))
-
     with pytest.raises(NotEfficiency, match=r"damaged\.json: .*; give what"):
         compared(path, results[1])
 
@@ -348,5 +345,4 @@ def test_numbers_without_a_fraction_are_numbers(results: list[EfficiencyResult],
     content["tables"]["run"]["of a later version"] = ["x"]
     path = tmp_path / "whole.json"
     path.write_text(json.dumps(content))
-
     assert read_efficiency(path).tables["run"]["load_balance"].to_list() == [1.0]

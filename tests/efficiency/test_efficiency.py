@@ -145,7 +145,6 @@ def test_without_mpi_its_rows_are_absent(tmp_path: Path) -> None:
     report = ReportBuilder().gpu(0)
     report.kernel("k", 10, 20, launch=(0, 5))
     tree = measured([report.write(tmp_path / "one.sqlite")]).tables["tree"]
-
     without = {name for name, one in EFFICIENCIES.items() if one.needs == (HAS_MPI,)} | {"host_computing_efficiency"}
     assert tree["metric"].to_list() == [name for name in EFFICIENCIES if name not in without]
     assert "mpi_load_balance" not in tree["metric"]
@@ -182,7 +181,6 @@ def test_the_product_of_the_factors_is_the_efficiency_of_the_devices(
 ) -> None:
     elapsed = longer + max(useful for useful, _ in devices)
     row = with_ideal_network(device_row(elapsed, *zip(*devices, strict=True)), replayed)
-
     of_run = [row[efficiency.name] for efficiency in DEVICE_TREE.efficiencies if efficiency.of_whole_run]
     assert all(value is None or 0 <= value <= 1 for value in of_run)
     assert_products(DEVICE_TREE, row)
@@ -254,7 +252,6 @@ def test_a_gpu_that_several_processes_use_counts_once_with_the_union(tmp_path: P
     shared[0].kernel("k", 0, 60)
     shared[1].kernel("k", 40, 100)
     found = measured_tables(written(tmp_path, *shared), ("devices", "tasks"))
-
     assert picked(found["devices"], "device", "useful_ns", "streams") == [("node01:D0", 100, 2)]
     assert found["tasks"]["useful_ns"].to_list() == [60, 60]
     assert found["run"]["device_parallel_efficiency"].item() == 1.0
@@ -265,7 +262,6 @@ def test_a_gpu_that_was_only_sampled_does_not_count_and_is_named(tmp_path: Path)
     report.kernel("k", 0, 10)
     report.metric("SMs Active [Throughput %]", 5, 7, gpu=1)
     found = measured([report.write(tmp_path / "one.sqlite")])
-
     assert found.tables["run"]["devices"].item() == 1
     assert any("node01:D1" in warning for warning in found.head["warnings"])
 
@@ -274,7 +270,6 @@ def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Pa
     report = ReportBuilder(schema="3.24.0").gpu(0)
     report.graph(0, 10, graph=7)
     found = measured([report.write(tmp_path / "one.sqlite")])
-
     assert found.tables["devices"]["useful_ns"].to_list() == [10]
     assert picked(found.tables["kernels"], "kind", "family", "count") == [("graph", "CUDA graph", 1)]
     assert any("CUDA graphs" in warning for warning in found.head["warnings"])
@@ -371,7 +366,6 @@ def test_metrics_of_a_gpu_without_kernels_are_sampled(tmp_path: Path) -> None:
 def test_sampled_metrics_of_kernels_are_means_of_the_samples_inside(in_parts: EfficiencyResult) -> None:
     tables = in_parts.tables
     found = tables["sampled_kernels"].filter(pl.col("level") == "kernel")
-
     assert picked(found, "name", "samples", "mean", "time_ns") == [
         ("k1(int)", 2, 20.0, 200), ("k2(int)", 1, 50.0, 150), (NCCL, 1, 50.0, 150),
     ]  # fmt: skip
@@ -385,7 +379,6 @@ def test_means_of_families_weigh_kernels_with_their_time(tmp_path: Path) -> None
     for time, value in ((100, 10), (350, 90)):
         report.metric(TENSOR, time, value)
     summary = measured_tables([report.write(tmp_path / "one.sqlite")], ("sampled_summary",))["sampled_summary"]
-
     assert row(summary, level="family")["weighted"] == pytest.approx((10 * 300 + 90 * 100) / 400)
 
 
@@ -516,7 +509,6 @@ def test_what_makes_no_sense_is_told_in_one_sentence_and_leaves_nothing(
     former.write_text("kept")
     before = sorted(command_line.folder.iterdir())
     done = command_line.run("efficiency", *two_gpus, "--csv", "tables", *options)
-
     sentence(done, code)
     assert sorted(command_line.folder.iterdir()) == before
 

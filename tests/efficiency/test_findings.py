@@ -199,7 +199,6 @@ def test_mpi_in_gaps_of_late_input_counts_for_mpi_alone(run: Run) -> None:
     for begin in range(8 * MS, 48 * MS, 10 * MS):
         made.mpi_collective("MPI_Barrier", begin + 200 * US, begin + 900 * US)
     found = {row["kind"]: row for row in run(made)["findings"].iter_rows(named=True)}
-
     costs = {kind: (row["cost_ns"], row["saved_ns"]) for kind, row in found.items()}
     assert costs == {"data-loading": (4 * 1320 * US, 4 * 1320 * US), "mpi-waits": (4 * 700 * US, 4 * 700 * US)}
     assert "4 gaps on 1 GPU, 1.320 ms on average and 1.320 ms at most without 2.800 ms in MPI" in found["data-loading"]["seen"]
@@ -292,7 +291,6 @@ def test_the_clock_of_a_slow_gpu_is_reported(run: Run) -> None:
 def test_of_two_slow_gpus_the_slowest_counts(run: Run) -> None:
     slow = [computing(rank, length * US, count=40) for rank, length in enumerate((100, 130, 100, 120))]
     tables = run(*slow, computing(4, 100 * US, count=40))
-
     # The median of the others of rank 1 is 100 µs.
     assert values(only(tables), "kind", "cost_ns", "devices", "device", "ranks") == (
         "slow-device", 5 * 1200 * US, 2, "node01:D1", "1,3"

@@ -133,7 +133,6 @@ def test_numbers_are_known_as_well_as_the_clocks(
     runs: list[EfficiencyResult], condition: str, lengths: tuple[int, int | None], expected: tuple[str, float, float | None]
 ) -> None:
     before, after = runs
-
     (row,) = gate([before, with_length(after, *lengths)], condition)
     assert (row["result"], row["least"]) == (expected[0], pytest.approx(expected[1]))
     assert row["most"] == (None if expected[2] is None else pytest.approx(expected[2]))

@@ -90,7 +90,6 @@ def test_the_gate_works_on_numbers_of_hosts_and_not_on_those_of_gpus(compared_mp
 
 def test_hosts_without_mpi_are_compared_by_wall_time_and_calls_of_the_os(tmp_path: Path) -> None:
     result = compared(of_hosts(tmp_path / "slow.sqlite", 6), of_hosts(tmp_path / "fast.sqlite", 2))
-
     shares = values(result.tables["wall_time"], "title", "share", "B")
     assert shares == pytest.approx({"computing, or off the CPU": 0.8, "OS calls": 0.2})
     assert result.tables["changes"].select("what", "name", "difference_ns").rows() == [("OS call", "read", -4 * MS)]

@@ -47,6 +47,14 @@ def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> 
     assert bar_of(measured(tmp_path, report))["starved_allocation"] == 100
 
 
+def test_the_profiler_on_no_thread_holds_the_one_whose_call_it_is_in(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0).profiler("CUPTI: Instrumentation", 20 * MS, 100 * MS, tid=0)
+    report.os_call("OS runtime libraries profiling started", 0, 0, tid=0)
+    report.api_call("cudaMalloc_v3020", 0, MS)
+    report.kernel("first", 120 * MS, 130 * MS, launch=(10 * MS, 110 * MS))
+    assert bar_of(measured(tmp_path, report))["starved_profiler"] == 80
+
+
 @pytest.mark.parametrize(
     ("calls", "created"),
     [
@@ -54,6 +62,8 @@ def test_a_window_that_begins_later_has_no_context_to_create(tmp_path: Path) -> 
         # What may be long for other reasons counts where it is the first.
         ([("cudaMallocHost", 0, 200), ("cudaMalloc", 210, 211)], [0]),
         ([("cudaMalloc", 0, 1), ("cudaMallocHost", 10, 200)], []),
+        # In a context that is there code is loaded.
+        *(([(call, 0, 1), ("cudaLaunchKernel", 10, 200)], []) for call in ("cuMemFree_v2", "cudaBindTexture")),
         # Later calls of the name take as long.
         ([("cudaMalloc", 0, 100), ("cudaMalloc", 600, 690)], []),
         ([("cuCtxCreate_v2", 0, 100), ("cuCtxCreate_v2", 600, 690)], [0]),
@@ -74,7 +84,6 @@ def test_which_calls_create_the_context(calls: list[tuple[str, int, int]], creat
     rows = [(0, values[name], start * MS, end * MS) for name, start, end in calls]
     frame = pl.DataFrame(rows, schema=["task", "value", "start", "end"], orient="row")
     devices = pl.DataFrame({"task": [0], "devices": [1], "until": [500 * MS]})
-
     assert creates_context(frame, devices, names)["start"].to_list() == [start * MS for start in created]
 
 
@@ -155,7 +164,6 @@ def test_nccl_kernels_that_are_useful_are_in_the_first_sentence(tmp_path: Path) 
     report.kernel(NCCL, 100 * MS, 400 * MS, launch=(0, MS))
     report.api_call("cudaDeviceSynchronize_v3020", MS, 1_000 * MS)
     found = measured(tmp_path, report, nccl=NcclPolicy.USEFUL)
-
     sentence = verdict(found.head, found.tables).sentence
     assert sentence.startswith("1 GPU computed or ran NCCL kernels 30.0 % of 1.000 s")
     assert "; largest part of the rest: shut-down, 60.0 %; " in sentence

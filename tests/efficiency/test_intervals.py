@@ -102,7 +102,6 @@ def test_elapsed_time_is_the_sum_in_a_window(intervals: Intervals, windows: list
     times = Elapsed(of_groups, of_groups.mask, 2)
     group, begin, end = (np.array(column, dtype=np.int64) for column in zip(*windows, strict=True))
     busy = covered(intervals) > 0
-
     assert list(times.in_windows(group, begin, end))[1].tolist() == [int(busy[g, a:b].sum()) for g, a, b in windows]
 
 

@@ -132,11 +132,14 @@ def test_attention_in_fp32_is_known_by_its_name(tmp_path: Path) -> None:
     assert "allow_tf32" not in result.findings["advice"][0]
 
 
-def test_fp32_alone_is_meant(tmp_path: Path) -> None:
+def test_whether_fp32_alone_is_meant_is_not_known(tmp_path: Path) -> None:
     made = report()
     for index in range(20):
         made.kernel("ampere_sgemm_128x64_nn(int)", index * MS, (index + 1) * MS)
-    assert costs(measured(tmp_path, made)) == {}
+    result = measured(tmp_path, made)
+    assert costs(result) == {}
+    reason = "all kernels of matrices are in fp32: whether they need to be is not known"
+    assert check(result, "full-precision") == ("not decidable", reason)
 
 
 @pytest.mark.parametrize("pages", [200, 20])

@@ -9,6 +9,8 @@ from support.report_builder import ReportBuilder
 from nsys2prv.efficiency.efficiency_options import window_choice
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.verdict import verdict
+from nsys2prv.efficiency.what_if import what_if
+from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 
 
 def run(folder: Path, recorded: Container[int], *, of_host: int = 0) -> EfficiencyResult:
@@ -102,3 +104,24 @@ def test_where_all_is_recorded_nothing_is_lost(tmp_path: Path) -> None:
     result = run(tmp_path, range(100), of_host=50)
     assert not any("launch" in text for text in result.head["warnings"])
     assert check(result, "shut-down") == ("not found", None)
+
+
+def test_one_launch_without_any_work_is_lost_work(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.copy(20 * US, MS, 1 << 20, launch=(0, 10 * US))
+    report.api_call("cudaLaunchKernel_v7000", MS, 2 * MS)
+    result = measured(tmp_path, report)
+    reason = "of most launches no work is recorded: 1 calls, 0 kernels and graphs"
+    assert check(result, "idle-devices") == ("not decidable", reason)
+    row = what_if([tmp_path / "rank0.sqlite"], WhatIfOptions(scale=scalings("*=0.5"))).what_if.row(0, named=True)
+    assert (row["least_ns"], row["reason"]) == (None, reason)
+
+
+def test_ranges_that_go_on_without_launches_tell_that_calls_were_lost(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    for begin in range(0, 1000 * MS, 100 * MS):
+        report.nvtx_range("step", begin, begin + 90 * MS)
+        if begin < 600 * MS:
+            report.kernel("k", begin + 2 * MS, begin + 80 * MS, launch=(begin + MS, begin + MS + 10 * US))
+    (warning,) = (text for text in measured(tmp_path, report).head["warnings"] if "no launch is recorded" in text)
+    assert warning.startswith("no launch is recorded after 501.000 ms, but 4 ranges of NVTX named step")

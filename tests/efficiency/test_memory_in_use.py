@@ -43,7 +43,6 @@ def over_time(result: EfficiencyResult, device: str, memory: str) -> list[float]
 
 def test_sums_of_allocations_and_frees_by_device_and_kind_with_their_peak(result: EfficiencyResult) -> None:
     rows = result.tables["memory_in_use"].filter(pl.col("memory") == "device").drop("memory").rows()
-
     assert rows == [
         (f"node:D{rank}", (5 + rank) * GIB, 250, 0, 2 * GIB, 0, 2, (5 + rank) * GIB, 1, (3 + rank) * GIB) for rank in range(2)
     ]
@@ -53,7 +52,6 @@ def test_sums_of_allocations_and_frees_by_device_and_kind_with_their_peak(result
 
 def test_a_window_begins_with_what_was_allocated_before(reports: list[Path]) -> None:
     result = measure(reports, EfficiencyOptions(bins=4, window=window_choice("400ns:800ns")))
-
     (row,) = result.tables["memory_in_use"].filter(pl.col("device") == "node:D0", pl.col("memory") == "device").to_dicts()
     assert (row["begin_bytes"], row["peak_bytes"], row["end_bytes"]) == (2 * GIB, 2 * GIB, 2 * GIB)
     assert (row["peak_at_ns"], row["allocations"], row["frees"]) == (400, 0, 0)

@@ -40,7 +40,6 @@ def test_why_an_efficiency_is_missing_is_told_in_a_phrase(tmp_path: Path) -> Non
     report = ReportBuilder().gpu(0)
     report.kernel("gemm", 2_000, 9_000, launch=(1_000, 1_500))
     measured = measure([report.write(tmp_path / "run.sqlite")])
-
     assert measured.tree.filter(metric="transfer_efficiency")["reason"].str.contains("all ranks").all()
     for title in ("Transfer", "Serialization"):
         assert re.search(rf"\n    [=x] {title} Efficiency +-   without a replay with an ideal network\n", measured.as_text())
@@ -51,7 +50,6 @@ def test_a_run_without_gpus_fits_into_eighty_columns(tmp_path: Path) -> None:
     for rank, report in enumerate(reports):
         report.mpi_collective("MPI_Barrier", 300_000, 400_000 + rank)
     measured = measure(written(tmp_path, *reports))
-
     narrow = is_fit(lambda width=None: measured.as_text(verbose=True, width=width))
     assert re.search(r"\n  process +threads +of MPI +MPI +calls\n", narrow)
 

@@ -176,7 +176,6 @@ def test_a_time_range_moves_the_intervals(tmp_path: Path) -> None:
     widths = known_to(None, 10_000, times=(1_900_000, 2_000_000))
     options = EfficiencyOptions(align="utc", time="1950us:")
     late = measured_with_clocks(reports(tmp_path), {"node01": widths, "node02": widths}, options)
-
     assert picked(late.nccl_collectives, "begin_ns", "margin_ns", "last_task") == [
         (50_000, 20_000, "Rank 1 node01 pid 1001 python3"), (1_050_000, 20_000, None)
     ]  # fmt: skip

@@ -77,7 +77,6 @@ def test_a_range_is_inside_of_the_innermost_one_around_it(tmp_path: Path, seed: 
 def test_an_icicle_has_ranges_below_those_around_them(tmp_path: Path) -> None:
     measured = measure([training().write(tmp_path / "report.sqlite")], EfficiencyOptions(progress=False))
     bars = icicle(measured.tables["nvtx_tree"])
-
     placed = {(bar["name"], bar["level"]): (round(bar["start"], 2), round(bar["width"], 2)) for bar in bars}
     assert placed == {
         ("iteration #", 0): (0, 86.96), ("forward", 1): (0, 52.17), ("layer #", 2): (0, 43.48), ("load", 1): (52.17, 26.09),

@@ -94,7 +94,6 @@ def test_links_lead_to_places_in_the_page_and_ids_are_there_once(run: Run) -> No
 
 def test_every_figure_says_how_to_read_it_and_where_its_definitions_are(run: Run) -> None:
     captions = run.read.all("figcaption")
-
     assert len(captions) == len(run.read.all("figure")) >= 6
     for caption in captions:
         assert caption.text.count(". ") >= 1
@@ -316,7 +315,6 @@ def test_in_a_browser_the_map_is_read_with_keys(run: Run, browser: Browser) -> N
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_in_a_browser_figures_are_drawn_in_the_colours_of_the_system(run: Run, browser: Browser, dark: bool) -> None:
     picture = browser.picture(run.html, dark=dark)
-
     assert picture[1, 1].tolist() == ([0x14, 0x17, 0x1C] if dark else [0xFF, 0xFF, 0xFF])
     for _, name, colour in ACTIVITIES:
         wanted = [int(colour[place : place + 2], 16) for place in (1, 3, 5)]

@@ -49,7 +49,6 @@ def test_the_page_begins_with_the_verdict_the_bar_the_tiles_and_the_findings(run
 
 def test_metadata_warnings_definitions_and_evidence_are_folded(run: Run) -> None:
     opened = [one for one in run.read.all("details") if "open" in one.attributes]
-
     assert {one.attributes.get("class") for one in opened} == {"table"}
     assert len(opened) < len([one for one in run.read.all("details") if one.attributes.get("class") == "table"]) / 2
     summaries = [one.text for one in run.read.all("summary")]
@@ -138,7 +137,6 @@ def test_iterations_of_a_rank_that_is_slower_are_named() -> None:
         for rank in range(40) for number in range(5)
     ])  # fmt: skip
     figure = drawn(charts.iterations({"task_iterations": rows}))
-
     assert figure.notes[1:] == ["rank 20 on D20: median 1.500 µs"]
     assert list(figure.legend)[1:] == ["rank 20, D20"]
 

@@ -41,7 +41,6 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Pa
 
 def test_parts_add_up_and_the_largest_is_no_further_loss_beside_what_costs_most(slow_gpu: EfficiencyResult) -> None:
     found = of(slow_gpu)
-
     assert sum(part.share for part in found.bar) == pytest.approx(1)
     assert min(part.share for part in found.bar if part.name != "other") >= 0.005
     saved = r"; it would be (at most )?\S+ ms \(\d+\.\d %\) shorter without: [A-Z].+gpu\d+:D\d"
@@ -96,9 +95,7 @@ def test_what_is_not_known_says_why(tmp_path: Path) -> None:
 def test_a_gpu_without_work_computes_nothing(tmp_path: Path) -> None:
     report = ReportBuilder().gpu(0)
     report.copy(100, 1_000, 10, launch=(0, 100))
-
     found = of(measured(tmp_path, report))
-
     assert found.sentence.startswith(
         "1 GPU computed 0.0 % of 1.000 µs (the whole run); largest part of the rest: copies and memsets, 90"
     )
@@ -112,7 +109,6 @@ def test_a_part_that_is_not_decidable_says_what_is_missing(tmp_path: Path) -> No
     report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 200, 400, stream=20, launch=(10, 15))
     report.api_call("cudaStreamWaitEvent_v3020", 16, 18)
     report.kernel("k(int)", 400, 500, launch=(20, 25))
-
     titles = {part.name: part.title for part in of(measured(tmp_path, report)).bar}
     assert titles["undecided_3"] == "not decidable (NCCL runs, CUDA events were not recorded)"
 

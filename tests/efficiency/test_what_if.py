@@ -317,6 +317,9 @@ def test_work_that_starts_long_after_its_launch_waits_for_something_else(tmp_pat
     made = ReportBuilder(pid=1000).gpu(0)
     for begin in range(0, 4000, 400):
         made.kernel("k", (begin + 300) * US, (begin + 400) * US, launch=(begin * US, (begin + 10) * US))
+    # Many short gaps beside these are usual.
+    for begin in range(4004, 4204, 4):
+        made.kernel("k", begin * US, (begin + 2) * US, launch=(3700 * US + begin, 3700 * US + begin + 1))
     path = made.write(tmp_path / "rank.sqlite")
     row = what_if([path], WhatIfOptions(no_launch_cost=True)).what_if.row(0, named=True)
     assert row["replayed_ns"] >= 2900 * US

@@ -113,9 +113,7 @@ def test_numbers_are_those_that_sqlite_gives(page_size: int, tmp_path: Path, by_
 def test_what_is_unusual_is_left_to_sqlite(statement: str, tmp_path: Path, by_driver: list[int]) -> None:
     path = database(tmp_path / "a.sqlite")
     change(path, statement)
-
     tables = stored(path)
-
     assert by_driver
     assert answer(tables) == answer(SqliteTables(path))
 

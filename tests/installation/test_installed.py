@@ -29,7 +29,6 @@ def names(folder: Path) -> set[str]:
 def test_the_package_has_the_files_of_the_checkout_and_no_others() -> None:
     views = {f"cfgs/{name}" for name in names(CHECKOUT / "cfgs")}
     definitions = {f"efficiency/outputs/page/{Path(page).name}": CHECKOUT / "docs" / page for page in DEFINITIONS}
-
     assert names(PACKAGE) == names(CHECKOUT / "nsys2prv") | views | set(definitions)
     for name in views:
         assert (PACKAGE / name).read_bytes() == (CHECKOUT / name).read_bytes(), name

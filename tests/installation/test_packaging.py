@@ -29,7 +29,6 @@ def test_the_manual_page_is_shown_without_warnings() -> None:
     command = ["man", "--warnings", "--local-file", str(manual.PAGE)]
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "MANWIDTH": "80"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-
     assert done.stderr == ""
     assert "--rank-pattern REGEX" in done.stdout
     assert r"'rank(\d+)'" in done.stdout

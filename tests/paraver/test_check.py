@@ -164,9 +164,7 @@ def test_an_overlap_is_one_violation(tmp_path: Path) -> None:
 def test_a_wrong_number_of_names_of_a_level_is_found(tmp_path: Path, level: str, names: int, size: int) -> None:
     sizes = {"NODE": 2, "TASK": 2, "THREAD": 3, level: names}
     row = "\n".join(f"LEVEL {each} SIZE {number}\n" + "name\n" * number for each, number in sizes.items())
-
     result = check(tmp_path, {**GOOD, ".row": row})
-
     assert [violation.text for violation in result.violations] == [
         f"trace.row: level {level} has {names} names, and the header has {size}"
     ]
@@ -215,9 +213,7 @@ def test_violations_beyond_the_limit_are_counted(tmp_path: Path) -> None:
 def test_compressed_data_that_is_cut_off_is_found(tmp_path: Path) -> None:
     check(tmp_path, GOOD)
     (tmp_path / "trace.prv.gz").write_bytes(gzip.compress(PRV.encode())[:-9])
-
     result = check_trace(tmp_path / "trace.prv.gz")
-
     assert TraceRule.RECORDS in result.violations_per_rule
     assert "cut off" in next(violation.text for violation in result.violations if violation.rule is TraceRule.RECORDS)
 

@@ -72,7 +72,6 @@ def write(folder: Path, records: list[str], *, header: str = HEADER, pcf: str | 
 
 def test_header_gives_end_nodes_and_tasks(tmp_path: Path) -> None:
     header = open_whole(write(tmp_path, RECORDS)).header
-
     assert header.date == "21/11/2025 at 06:36"
     assert header.end == 1000
     assert header.cpus_per_node == (4, 2)
@@ -102,10 +101,8 @@ def test_records_have_their_line_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("block_bytes", [1, 7, 40, 1 << 20])
 def test_blocks_of_any_size_hold_the_same_records(tmp_path: Path, block_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = open_whole(write(tmp_path, RECORDS))
-
     monkeypatch.setattr(trace_reader, "BLOCK_BYTES", block_bytes)
     blocks = list(trace.read(unchanged))
-
     assert [line for block in blocks for line in block.records["line"]] == [2, 3, 5, 6, 7, 8]
     assert all(block.records["line"].min() >= block.first_line for block in blocks if not block.records.is_empty())  # type: ignore[operator]
     assert pl.concat([events_of(block) for block in blocks]).equals(trace.events())
@@ -116,7 +113,6 @@ def test_a_trace_in_several_gzip_members_is_read_whole(tmp_path: Path) -> None:
     text = plain.read_bytes()
     packed = tmp_path / "trace.prv.gz"
     packed.write_bytes(gzip.compress(text[:100]) + gzip.compress(text[100:]))
-
     assert open_whole(packed).events().equals(open_whole(plain).events())
     assert open_whole(packed).labels == open_whole(plain).labels
 
@@ -168,9 +164,7 @@ def test_a_line_that_is_not_a_record_is_named(tmp_path: Path, line: str, why: st
 def test_malformed_lines_can_be_reported_and_skipped(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, ["9", *RECORDS, "2:0:1:1:1:0:9200:9223372036854775808", "x"]))
     lines: list[int | None] = []
-
     blocks = list(trace.read(unchanged, lambda line, why: lines.append(line)))
-
     assert sorted(line for line in lines if line) == [2, 10, 11]
     assert [line for block in blocks for line in block.records["line"]] == [3, 4, 6, 7, 8, 9]
 

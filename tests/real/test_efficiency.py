@@ -146,5 +146,4 @@ def test_paraver_computes_the_same_times(
     # A device each where one process uses several.
     for path in (path for shown, path in shown_views(name).items() if shown.rpartition("/")[2].startswith(view)):
         found += [value for row in rows_of_table(path) for value in row]
-
     assert sorted(found) == sorted(float(value) for value in devices[column] if value)

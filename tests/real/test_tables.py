@@ -135,9 +135,7 @@ def test_paraver_shows_each_state_as_long_as_it_lasts(
     trace = translation(report).trace
     # State 0, Idle, is also what Paraver shows where there is none.
     expected = _states(trace).filter(pl.col("value") != event_types.IDLE).sort("task", "thread", "value")
-
     shown = _shown(paramedir.show_one(trace.path, STATES_VIEW)).filter(pl.col("value") != event_types.IDLE)
-
     assert shown.sort("task", "thread", "value").equals(expected)
     assert not expected.is_empty()
 
@@ -160,7 +158,6 @@ def test_every_view_is_well_made_and_binds_only_to_what_the_trace_has(translated
     trace = translated.trace
     occurring = content_of(trace.path).types
     views = parse_views(views_of(trace))
-
     assert views
     for cfg in views.values():
         for window in cfg.windows:

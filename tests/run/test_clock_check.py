@@ -38,7 +38,6 @@ def reports(folder: Path) -> list[Path]:
 
 def test_ranks_of_a_host_that_end_collectives_apart_are_a_warning(tmp_path: Path) -> None:
     summary = translate(reports(tmp_path), tmp_path / "OUT", TranslateOptions(align=AlignMethod.UTC))
-
     assert INSIDE in summary.content["warnings"]
     assert summary.content["clock_check"] == [
         {"what": "inside host", "hosts": ["node01"], "size_ns": 4_200_000, "count": 8, "text": INSIDE}

@@ -48,9 +48,7 @@ def test_a_run_is_told_first_and_each_warning_once(command_line: CommandLine) ->
 
 def test_details_of_each_report_are_asked_for(command_line: CommandLine) -> None:
     paths = write_run(command_line.folder, (0, 1))
-
     done = command_line.run("inspect", "-v", *paths)
-
     assert done.stdout.startswith("2 reports, ")
     assert done.stdout.count("  processes: ") == 2
     assert done.stdout.count("on 1 row") >= 2
@@ -74,7 +72,6 @@ def test_a_report_without_events_is_told_too(command_line: CommandLine) -> None:
     report = ReportBuilder()
     report.process(7, "systemd")
     done = command_line.run("inspect", report.write(command_line.folder / "a.sqlite"))
-
     assert done.returncode == 0, done.stderr
     assert "no events of the sources" in done.stdout
     assert "a.sqlite" in done.stdout
@@ -85,9 +82,7 @@ def test_the_clock_of_a_single_host_is_the_only_one_and_reports_may_be_off_it(co
         report = ReportBuilder(rank=rank, with_mpi=True, ranks=2, pid=rank, utc_ns=10**18 + rank)
         report.kernel("k", 10, 1_000_010)
         report.write(command_line.folder / f"rank{rank}.sqlite")
-
     lines = command_line.run("inspect", "--clocks", "rank0.sqlite", "rank1.sqlite").stdout.splitlines()
-
     assert lines[-1].endswith("by utc: the only one of the run; this report may be off it by up to 100.000 µs")
     assert not any("0 ns" in line for line in lines)
 
@@ -96,7 +91,5 @@ def test_anchors_of_a_clock_are_counted_with_those_that_do_not_fit() -> None:
     interval = {"best": 1000, "worst": 2000}
     anchors = {"messages": {"used": 256, "outliers": 0}, "nccl": {"used": 1, "outliers": 2}}
     clock = {"start": "utc", "method": "utc", "host": "a", "interval_ns": interval, "of_report_ns": 0, "contradiction_ns": None}
-
     _, line = inspect._clock_lines({**clock, "anchors_by_kind": anchors})
-
     assert line.endswith("; 256 anchors by messages; 1 anchor by nccl (2 more do not fit)")

@@ -35,7 +35,6 @@ def test_what_ends_where_a_window_begins_is_open_in_it(tmp_path: Path, monkeypat
     for start, end in ((0, 10), (2, 5), (10, 20), (12, 15)):
         ordered.add(pl.DataFrame({"start": [start], "end": [end]}))
     ordered.finish()
-
     assert pl.concat(ordered.load(external_sort.Window(None, 10), 10)).rows() == [(0, 10)]
 
 

@@ -46,7 +46,6 @@ def test_details_and_kind_stand_in_columns_of_their_own() -> None:
 
 def test_views_of_gemm_and_attention_take_the_kernels_of_these_families() -> None:
     patterns = {name: pattern for name, (_, pattern) in read_view_table().values.items()}
-
     assert {name for name in KNOWN if patterns["gemm"].search(name)} == {
         name for name, family in KNOWN.items() if family.startswith(("GEMM", "Grouped GEMM"))
     }

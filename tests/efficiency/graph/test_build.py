@@ -145,6 +145,47 @@ def test_a_call_that_hands_over_its_data_takes_the_time_of_its_copy(tmp_path: Pa
     assert row["least_ns"] <= row["measured_ns"] - 5 * 8800 * US <= row["most_ns"] * 1.01
 
 
+def test_a_copy_that_waits_for_its_stream_and_unloading_of_code_are_no_work_of_hosts(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for begin in range(0, 500 * MS, 100 * MS):
+        report.kernel("work", begin + 20 * US, begin + 90 * MS, launch=(begin, begin + 10 * US))
+        handed_over = begin + 99 * MS, begin + 99900 * US
+        report.copy(begin + 90 * MS, handed_over[1], 1 << 26, pageable=True, launch=(begin + 20 * US, handed_over[1] - 50 * US))
+    report.kernel("work", 500 * MS + 20 * US, 590 * MS, launch=(500 * MS, 500 * MS + 10 * US))
+    report.api_call("cuLibraryUnload", 500 * MS + 20 * US, 590 * MS + 10 * US)
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["replayed_ns"] == pytest.approx(row["measured_ns"] - 6 * 45 * MS, rel=0.01)
+
+
+def test_launches_that_load_code_are_no_launch_cost(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for begin, took in ((0, 300 * MS), *((begin * MS, 10 * US) for begin in range(310, 330))):
+        report.kernel("work", begin + took + 10 * US, begin + took + 900 * US, launch=(begin, begin + took))
+    row = replayed(report, tmp_path, no_launch_cost=True)
+    assert 0 < row["measured_ns"] - row["replayed_ns"] <= 21 * 20 * US
+
+
+def test_what_is_loaded_before_the_first_launch_may_be_start_up(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.api_call("cuModuleGetLoadingMode", 0, 10)
+    for begin in range(100 * MS, 200 * MS, 10 * MS):
+        report.copy(begin + 20 * US, begin + 500 * US, 1 << 20, launch=(begin, begin + 10 * US))
+    row = replayed(report, tmp_path, data_loading=0)
+    assert row["least_ns"] < 10 * MS < 100 * MS < row["most_ns"] < 110 * MS
+    assert row["reason"].endswith("nor what threads load before they launch first")
+
+
+def test_a_loop_with_a_pace_of_its_own_gains_nothing_for_sure(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for begin in range(0, 1000 * MS, 40 * MS):
+        # The thread is off its CPU until the next frame comes, and then loads data.
+        report.on_cpu(begin, begin + 26 * MS)
+        report.kernel("begin", begin + MS, begin + 2 * MS, launch=(begin + 20 * US, begin + 30 * US))
+        report.copy(begin + 24 * MS, begin + 25 * MS, 1 << 20, launch=(begin + 23 * MS, begin + 23 * MS + 10 * US))
+    row = replayed(report, tmp_path, data_loading=0)
+    assert row["least_ns"] < row["measured_ns"] // 2 < row["measured_ns"] - 40 * MS < row["most_ns"]
+
+
 def test_a_call_waits_for_the_thread_that_holds_the_driver(tmp_path: Path) -> None:
     report = ReportBuilder().on_cpu(0, MS, 3, tid=LOADER)
     for step in range(10):
@@ -231,7 +272,6 @@ def test_before_the_first_work_of_a_run_nothing_makes_place(tmp_path: Path) -> N
         start = 20_000 * US + index * 20 * US
         made.kernel("k(int)", start, start + 15 * US, launch=(call, call + (9 if index >= 1_000 else 2) * US))
     found = measure([made.write(tmp_path / "rank0.sqlite")]).tables["findings"]
-
     assert "full-launch-queue" not in found["kind"].to_list()
 
 

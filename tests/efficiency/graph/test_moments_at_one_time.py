@@ -104,7 +104,6 @@ def test_groups_of_few_bits_stay_apart_in_runs_of_seconds() -> None:
     length, groups = 2_000_000_000, pl.Series([0, 1, 5], dtype=pl.Int32)
     spans = Spans(pl.DataFrame({"group": groups, "begin": [10, 20, 30], "end": [15, 21, 32]}))
     since = np.zeros(3, dtype=np.int64)
-
     assert spans.inside(groups.to_numpy(), since, since + length, since == 0).tolist() == [5, 1, 2]
     # More ns than a number of 32 bits has.
     assert spans.inside(groups.to_numpy(), since, since + 3 * length, since == 0).tolist() == [5, 1, 2]

@@ -54,9 +54,7 @@ def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
 )
 def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) -> None:
     run = simulate(cluster)
-
     built = graph_of(run, tmp_path)
-
     graph = built.graph
     assert (replay(graph).time == graph.time).all()
     assert graph.time[-1] - graph.time[0] <= run.length
@@ -100,7 +98,6 @@ def test_waits_for_events_are_followed(pattern: str, with_ids: bool, tmp_path: P
     edges, names = event_edges(MeasuredRun(events)).on_streams, events.rows.names
     rows = edges.select("row", "start", "awaited_row", "awaited_start", "awaited_end").rows()
     followed = {(names[row], start, names[awaited], *times) for row, start, awaited, *times in rows}
-
     assert followed == expected(run)
     assert (pattern == HALO) == (not followed)
 
@@ -245,9 +242,7 @@ def test_transfer_efficiency_is_not_decidable_without_all_ranks(tmp_path: Path) 
 def test_where_clocks_are_known_to_an_interval_so_is_the_new_length(tmp_path: Path) -> None:
     cluster = Cluster(pattern=TENSOR, nodes=2, gpus=2, iterations=4, start_up=1_000_000, clock_offsets=(0, 40_000))
     slow, good = with_and_without(cluster, "slow kernels")
-
     row = what_if(write_reports(simulate(slow), tmp_path), _HALF).what_if.row(0, named=True)
-
     assert_bounds(row, simulate(good).length)
     assert "different clocks" in row["reason"]
 

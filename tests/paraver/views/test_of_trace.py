@@ -68,7 +68,6 @@ def test_views_of_a_trace_are_those_that_its_translation_made(report: Path, tmp_
     summary = translate([report], tmp_path / "out")
     before = tree(tmp_path / "out.cfgs")
     folder, _ = render_views(summary.prv)
-
     assert folder == tmp_path / "out.cfgs"
     assert tree(folder) == before
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
@@ -91,7 +90,6 @@ def test_a_file_with_the_name_of_the_folder_is_an_error(report: Path, tmp_path: 
 def test_only_renders_the_named_views_and_refuses_unknown_names(prv: Path) -> None:
     _, by_group = render_views(prv, only=["gpu-metrics"])
     _, by_name = render_views(prv, only=["useful_time", "1-gpu-kernels/kernels"])
-
     assert {one.view.group for one in by_group} == {"2-gpu-metrics"}
     assert [one.path for one in by_name] == ["1-gpu-kernels/kernels.cfg", "1-gpu-kernels/useful_time.cfg"]
     with pytest.raises(UsageError, match="there is no such view"):

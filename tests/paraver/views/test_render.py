@@ -57,7 +57,6 @@ def test_compiled_templates_are_kept_as_long_as_nothing_changes(tmp_path: Path, 
 def test_views_take_the_numbers_that_metrics_and_kernels_have_in_this_trace(tmp_path: Path) -> None:
     (cfg,) = rendered(content(TYPES, ONE_GPU), "2-gpu-metrics/tensor_per_gemm", tmp_path).values()
     kernels, metric = cfg.windows
-
     assert metric.filters == {"evt_type": ["9437"], "evt_type_label": ["Tensor Active [Throughput %]"]}
     assert kernels.filters["evt_value"] == ["0", "1", "5"]
     assert kernels.filters["evt_value_label"] == ["Unknown", "sgemm", "gemm [x]"]
@@ -77,7 +76,6 @@ def test_views_of_messages_need_messages_between_ranks(tmp_path: Path) -> None:
         lines.append(f"3:0:1:1:1:10:10:0:1:2:1:20:30:8:{tag}")
         (tmp_path / "trace.prv").write_text("\n".join([*lines, ""]))
         paths = {view.path for view in ViewRenderer(content_of(tmp_path / "trace.prv")).fitting()}
-
         assert ({"3-communication/messages_in_flight", "3-communication/bytes_in_flight"} <= paths) == expected
 
 
@@ -116,7 +114,6 @@ def test_a_process_with_several_gpus_gives_a_file_for_each_of_them(tmp_path: Pat
 
 def test_a_shared_gpu_is_one_row_so_that_overlap_counts_once(tmp_path: Path) -> None:
     files = rendered(content(TYPES, SHARED_GPU), "1-gpu-kernels/useful_time", tmp_path)
-
     assert list(files) == ["1-gpu-kernels/useful_time_a_d0.cfg", "1-gpu-kernels/useful_time_b_d0.cfg"]
     _, of_device, window, *_ = files["1-gpu-kernels/useful_time_a_d0.cfg"].windows
     assert of_device.values["parameters of thread"] == "3 2 3 5"
@@ -282,7 +279,6 @@ def test_tables_with_long_names_of_columns_open_as_an_overview(kernels: dict[int
     named, numbered = ["kernel_time", "kernel_average", "kernel_count", "metric_per_kernel"], ["useful_time", "gaps_by_length"]
     distributions = ["kernel_durations", "metric_per_kernel_spread"]
     views = render_and_parse(ViewRenderer(content(types, ONE_GPU)), tmp_path, [*named, *numbered, *distributions])
-
     zooms = {Path(path).stem.partition("-")[0]: cfg.histogram["Analyzer2D.Zoom:"] for path, cfg in views.items()}
     assert zooms == dict.fromkeys(named, zoom) | dict.fromkeys(numbered, "Disabled") | dict.fromkeys(distributions, "Enabled")
 
@@ -365,8 +361,6 @@ def test_labels_of_any_length_take_no_time(tmp_path: Path) -> None:
         9600: ("NVTX pushpop ranges default domain", {0: "End", 1: " -" * 500_000, 2: "step 1"})
     }
     started = time.process_time()
-
     written = ViewRenderer(content(types, ONE_GPU)).render(tmp_path, ["6-nvtx/iterations"])
-
     assert [one.path for one in written] == ["6-nvtx/iterations.cfg"]
     assert time.process_time() - started < 10

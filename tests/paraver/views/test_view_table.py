@@ -23,7 +23,6 @@ TABLE = read_view_table()
 
 def test_every_view_has_a_template_and_every_template_is_of_a_view() -> None:
     templates = {str(path.relative_to(cfgs_folder())) for path in cfgs_folder().glob("*/*.cfg.j2")}
-
     assert {view.template for view in TABLE.views} | {
         str(path.relative_to(cfgs_folder())) for path in (cfgs_folder() / "macros").iterdir()
     } >= templates
@@ -61,7 +60,6 @@ def test_the_page_of_views_names_a_view_for_each_of_the_57_of_nsys2prv_058() -> 
     page = (cfgs_folder().parent / "docs" / "former-nsys2prv.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([a-z]+/[\w-]+)`(?: \\\*)? \| ([^|]+) \|", page, re.MULTILINE)
     successors = [re.findall(r"`([^`]+)`", here) for _, here in rows]
-
     assert len({former for former, _ in rows}) == len(rows) == 57
     assert all(successors)
     assert {path for paths in successors for path in paths} <= {view.path for view in TABLE.views}

@@ -144,7 +144,6 @@ def test_device_activity_is_what_the_efficiency_model_calls_useful_and_communica
         useful = spans(shown.kernels(rank, COMPUTE))
         communication = np.concatenate([spans(shown.kernels(rank, NCCL)), spans(shown.query(rank, MEMORY))])
         expected = time_by(useful, communication, key=lambda u, c: np.where(u > 0, 1, np.where(c > 0, 13, 0)))
-
         assert table.rows[rank][1] == pytest.approx([expected[1], expected[13]], abs=ROUNDING)
 
 
@@ -267,7 +266,6 @@ def test_columns_with_the_most_time_come_first(shown: Shown) -> None:
 
 def test_a_straggler_has_more_useful_time_and_less_nccl_time_in_every_iteration(shown: Shown) -> None:
     useful, nccl = shown.table("6-nvtx/useful_per_iteration"), shown.table("3-communication/nccl_per_iteration")
-
     assert useful.columns == tuple(str(number + 1) for number in range(SMALL.iterations))
     for place in range(SMALL.iterations):
         of_rank = [numbers[place] for _, numbers in useful.rows]

@@ -154,7 +154,5 @@ def test_calls_that_repeat_have_no_key(tmp_path: Path) -> None:
         "AllReduce", 9000, 9010, domain="NCCL", registered=True, payload={"commHash": COMMUNICATOR, "apiId": 7001}
     )
     report.kernel(ALL_REDUCE, 9100, 9200, launch=(9002, 9004))
-
     found = _read(report, tmp_path, "nccl")
-
     assert [key is None for key in found["key"]] == [False, True, False, True]

@@ -84,7 +84,6 @@ def test_a_message_is_from_the_last_post_to_the_last_test(tmp_path: Path) -> Non
 def test_the_notes_are_still_marks_and_ranges(tmp_path: Path) -> None:
     sender, receiver = exchange([(100, 0)], [(90, 0)])
     summary = translate_unaligned(tmp_path, sender.report, receiver.report)
-
     for report, rows in ((0, 4), (1, 5)):
         entry = table_summary(summary, "NVTX_EVENTS", report)
         assert (entry["rows"], entry["left_out"]) == (rows, {})
@@ -149,7 +148,6 @@ def test_texts_that_are_not_complete_are_counted(tmp_path: Path, text: str) -> N
     receiver.mark("Irecv", 300, text)
     receiver.mark("RecvTest", 310, text)
     found, unmatched = paired(tmp_path, sender, receiver)
-
     assert [sent for sent, _ in found] == [100]
     assert unmatched == ({matching.BROKEN: 1}, {matching.BROKEN: 1})
 
@@ -159,7 +157,6 @@ def test_a_message_without_its_other_end_or_its_completion_is_counted(tmp_path: 
     sender.send(200, note(0, destination=5))
     receiver.mark("Irecv", 90, note(0))
     summary = translate_unaligned(tmp_path, sender.report, receiver.report)
-
     assert rank_messages(summary) == []
     assert unmatched_messages(summary) == ({matching.NO_PARTNER: 1}, {})
     assert summary.content["messages"]["left_out"] == {matching.NO_END: 1}
@@ -191,7 +188,6 @@ def test_the_same_ranks_of_two_communicators_without_names_are_not_mixed_up(tmp_
     other = Rank(2)
     other.send(100, note(0))
     found, unmatched = paired(tmp_path, sender, receiver, other)
-
     assert found == []
     assert unmatched == ({matching.SEVERAL_THREADS: 2}, {matching.SEVERAL_THREADS: 1})
 
@@ -202,6 +198,5 @@ def test_texts_can_be_registered_and_rows_in_any_order(tmp_path: Path) -> None:
     receiver.report.nvtx_mark(f"ncclNetRecvTest(): {note(3)}", 420, tid=PROGRESS, registered=True)
     receiver.report.nvtx_mark(f"ncclNetIrecv(): {note(3)}", 390, tid=PROGRESS, registered=True)
     found, unmatched = paired(tmp_path, sender, receiver)
-
     assert found == [(100, 110), (200, 210), (300, 310), (400, 420)]
     assert unmatched == NONE

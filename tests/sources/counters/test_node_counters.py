@@ -60,9 +60,7 @@ def test_metrics_of_one_moment_stand_on_one_line(tmp_path: Path) -> None:
     nic = report.nic("mlx5_0")
     report.network_metric(nic, "A", 0, 1000, 5, unit="packets/ms")
     report.network_metric(nic, "B", 0, 1000, 6, unit="ticks/ms")
-
     lines = translate_reports(tmp_path, report).prv.read_text().splitlines()[1:]
-
     assert lines == ["2:0:1:1:1:0:9300:5000:9301:6000", "2:0:1:1:1:1000:9300:0:9301:0"]
 
 
@@ -71,9 +69,7 @@ def test_a_gap_between_samples_is_0_and_a_late_begin_is_not(tmp_path: Path) -> N
     nic = report.nic("mlx5_0")
     for start, value in ((0, 1), (1_010, 2), (5_000, 3)):
         report.network_metric(nic, "A", start, start + 1000, value, unit="")
-
     found = samples(translate_reports(tmp_path, report))
-
     assert found["NIC mlx5_0", "A"] == [(0, 1), (1_010, 2), (2_010, 0), (5_000, 3), (6_000, 0)]
 
 
@@ -122,9 +118,7 @@ def test_counters_of_ethernet_switches_are_read_as_those_of_infiniband(tmp_path:
     report.row("NET_DEVICE_INFO", networkId=1, guid=77, name="spine-1")
     report.network_metric(77, "Ethernet: Bytes sent", 0, 1000, 3, port=12, switch=True)
     report._rows["NET_ETH_SWITCH_METRIC"] = report._rows.pop("NET_IB_SWITCH_METRIC")
-
     summary = translate_reports(tmp_path, report)
-
     assert list(samples(summary)) == [("Switch spine-1 port 12", "Ethernet: Bytes sent (bytes/s)")]
     assert table_summary(summary, "NET_ETH_SWITCH_METRIC")["sources"][0]["written"] == 1
 
