@@ -100,13 +100,8 @@ LEAST_UNCERTAINTY = 0.01
 
 
 def clock_errors(clocks: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]], origin: int) -> list[ClockError]:
-    """How well times of each report are known, at times that count from `origin` of the axis.
-
-    Parameters
-    ----------
-    clocks, reports
-        `clocks` of OUT.json, and `alignment` of each of its `reports`.
-    """
+    """How well times of each report are known, at times that count from `origin` of the axis, from `clocks` of OUT.json and
+    `alignment` of each of its reports."""
     errors = []
     for report in reports:
         interval = clocks[report["clock"]]["interval_ns"]
@@ -207,20 +202,9 @@ class TaskClocks:
         self._of_task = pl.DataFrame(of_tasks, schema=schema, orient="row")
 
     def with_margins(self, events: pl.DataFrame, time: str) -> pl.DataFrame:
-        """Events with the clocks of their tasks.
-
-        Parameters
-        ----------
-        events
-            With the column `task` (index).
-        time
-            Column with the times at which the errors of the clocks count, ns.
-
-        Returns
-        -------
-        The events with the columns REPORT, CLOCK and GROUP (numbers), OF_REPORT (how far the report may be from others of its
-        clock, ns) and OF_CLOCK (how far the clock may be from the axis, ns; infinite: not known).
-        """
+        """Events (with a column `task`, an index) with the clocks of their tasks: columns REPORT, CLOCK and GROUP (numbers),
+        OF_REPORT (how far the report may be from others of its clock, ns) and OF_CLOCK (how far the clock may be from the axis
+        at the times in the column `time`, ns; infinite: not known)."""
         placed = events.with_columns(self._of_task[events["task"].to_numpy()])
         times, clocks = placed[time].to_numpy(), placed[CLOCK].to_numpy()
         widths = np.zeros(len(times))
@@ -232,13 +216,8 @@ class TaskClocks:
 
 
 def margin_of_group(key: Sequence[str]) -> pl.Expr:
-    """Largest margin between two members of each group of events, as of `TaskClocks`, ns; infinite: not known.
-
-    Parameters
-    ----------
-    key
-        Columns that are equal in a group; the events are those of `TaskClocks.with_margins`.
-    """
+    """Largest margin between two members of each group of events, as of `TaskClocks`, ns; infinite: not known. The events are
+    those of `TaskClocks.with_margins`, and those of a group are equal in the columns of the key."""
     of_reports, of_clocks = (error.top_k(2).sum() for error in (pl.col(OF_REPORT), pl.sum_horizontal(OF_REPORT, OF_CLOCK)))
     is_same_report, is_same_clock, is_same_group = (pl.col(name).n_unique() == 1 for name in (REPORT, CLOCK, GROUP))
     margin = pl.when(is_same_report).then(0.0).when(is_same_clock).then(of_reports).when(is_same_group).then(of_clocks)

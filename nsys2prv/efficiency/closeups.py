@@ -70,15 +70,8 @@ CLOSEUP_BARS = Table(
 
 
 def closeup_tables(run: MeasuredRun, tables: Frames) -> Filled:
-    """The tables `closeups` and `closeup_bars`.
-
-    Parameters
-    ----------
-    run
-        In the measured window.
-    tables
-        With `findings`, `iterations` and `task_iterations`, whose moments are from the start of the window.
-    """
+    """The tables `closeups` and `closeup_bars` of a run in the measured window, from `findings`, `iterations` and
+    `task_iterations`, whose moments are from the start of the window."""
     if not run.events.length or run.operations.is_empty():
         return {}
     names = [device.name for device in run.events.rows.devices]

@@ -212,13 +212,11 @@ _COLUMNS = {
 
 
 class ComparedBy(NamedTuple):
-    """What runs are compared by: GPU or PROCESS; whether all have MPI calls; what can't be compared, in one sentence; whether
-    useful times are those of the same work."""
+    """What runs are compared by: GPU or PROCESS; whether all have MPI calls; what can't be compared, in one sentence."""
 
     per: str
     has_mpi: bool
     not_compared: str | None
-    is_same_work: bool
 
 
 def _compared_by(results: Results) -> ComparedBy:
@@ -227,14 +225,13 @@ def _compared_by(results: Results) -> ComparedBy:
     with_gpus = [run for run, result in results.items() if result.tables["run"]["devices"][0]]
     without = [run for run in results if run not in with_gpus]
     if not without or not with_gpus:
-        # Without MPI, time of hosts outside of calls is not known to be work.
-        return ComparedBy(GPU if with_gpus else PROCESS, has_mpi, None, bool(with_gpus) or has_mpi)
+        return ComparedBy(GPU if with_gpus else PROCESS, has_mpi, None)
     gpus, hosts = (f"{listed(runs)} {'uses' if len(runs) == 1 else 'use'}" for runs in (with_gpus, without))
     not_compared = (
         f"{gpus} GPUs and {hosts} none: efficiencies of GPUs, kernels, copies, idle GPUs and useful time can't be compared; "
         f"what is compared is of hosts: wall time, and calls of CUDA, MPI and the OS"
     )
-    return ComparedBy(PROCESS, has_mpi, not_compared, is_same_work=False)
+    return ComparedBy(PROCESS, has_mpi, not_compared)
 
 
 def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:
@@ -291,7 +288,9 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     )
     total, per_device = pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
     size, is_strong = pl.col("size"), pl.col("scaling") == ScalingKind.STRONG.value
-    useful, of_same_work = (pl.when(pl.lit(by.is_same_work)).then(column) for column in ("useful", "speedup"))
+    # Without MPI, time of hosts outside of calls is not known to be work.
+    has_same_work = by.not_compared is None and (by.per == GPU or by.has_mpi)
+    useful, of_same_work = (pl.when(pl.lit(has_same_work)).then(column) for column in ("useful", "speedup"))
     return (
         measured.with_columns(
             speedup=_ratio(pl.col("elapsed").first(), pl.col("elapsed")),

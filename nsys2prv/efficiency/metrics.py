@@ -297,18 +297,13 @@ def _recomputed(run: TreeRow) -> dict[str, Any]:
 
 
 def with_ideal_network(run: TreeRow, replayed: int) -> dict[str, Any]:
-    """The row of the table `run` with what follows from an ideal network.
+    """The row of the table `run` with what follows from an ideal network; `replayed`: the length of the window in a replay in
+    which transfers take no time, ns.
 
     After the POP metrics (https://pop-coe.eu): transfer efficiency is the length of a replay with an ideal network over the
     measured length, serialization efficiency is the rest. There, the replay is one of Dimemas, of MPI; here it is that of the
     graph of the run, whose processors are devices. It lets kernels of a device run at once that share it, and a device does not
-    compute faster for that: the run takes as long as the useful time of each device, and no longer than it took.
-
-    Parameters
-    ----------
-    replayed
-        Length of the window in a replay in which transfers take no time, ns.
-    """
+    compute faster for that: the run takes as long as the useful time of each device, and no longer than it took."""
     return _recomputed({**run, "ideal_network_ns": min(max(replayed, run["max_useful_ns"]), run["elapsed_ns"])})
 
 

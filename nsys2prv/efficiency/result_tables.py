@@ -147,13 +147,8 @@ def at_moments(table: Table, frame: pl.DataFrame, offset: int) -> pl.DataFrame:
 
 
 def frames_by_name(filled: Filled, tables: Iterable[Table]) -> dict[str, pl.DataFrame]:
-    """Frames of tables by name, in the order of `tables`; one without rows is empty.
-
-    Raises
-    ------
-    KeyError
-        When a filled table is none of `tables`: the registry lacks it.
-    """
+    """Frames of tables by name, in the order of `tables`; one without rows is empty. A KeyError when a filled table is none of
+    `tables`: the registry lacks it."""
     registered = tuple(tables)
     if unknown := [table.name for table in filled if table not in registered]:
         raise KeyError(f"tables that are not registered: {', '.join(unknown)}")

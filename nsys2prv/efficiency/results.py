@@ -232,10 +232,8 @@ def _later_tables(path: Path, version: str, tables: Mapping[str, Any]) -> list[s
     for table in table_registry.TABLES:
         columns = tables.get(table.name, table.schema)
         missing += (f"{table.name}.{name}" for name in table.schema if name not in columns)
-    if not missing:
-        return []
     lacks = f"{path} was written by nsys2prv {version}, which did not measure {', '.join(missing)}"
-    return [f"{lacks}: nothing is known of these here; measure the run again to have them"]
+    return [f"{lacks}: nothing is known of these here; measure the run again to have them"] if missing else []
 
 
 _TYPES: Mapping[str, tuple[type, type]] = {

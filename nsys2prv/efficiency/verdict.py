@@ -132,14 +132,8 @@ def _undecided(part: parts.Part, of_parts: pl.DataFrame, devices: int, mean: flo
 
 
 def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | None = None) -> tuple[BarPart, ...]:
-    """Parts of the wall time that are not 0, of what host threads did.
-
-    Parameters
-    ----------
-    with_mpi
-        Without MPI, calls of the OS are all that is known of hosts; with it they are part of computing, as in the tree. None:
-        as the run has it.
-    """
+    """Parts of the wall time that are not 0, of what host threads did; `with_mpi`: without MPI, calls of the OS are all that is
+    known of hosts; with it they are part of computing, as in the tree. None: as the run has it."""
     run, threads = tables["run"].row(0, named=True), tables["threads"]
     has_mpi = _has_mpi(run) if with_mpi is None else with_mpi
     os = 0 if has_mpi else int(threads["os_ns"].sum())

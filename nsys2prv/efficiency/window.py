@@ -147,12 +147,8 @@ def iteration_kinds(usual: Numbers | Floats, longest: Numbers | Floats, operatio
     """Kinds of iterations by their lengths: WARM_UP, SLOW, OTHER_WORK, or null.
 
     The first ones are warm-up as long as their lengths are unusual, but no more than a quarter. Others are slow where they take
-    longer than usual anywhere, or do other work, where they have far more operations.
-
-    Parameters
-    ----------
-    usual, longest, operations
-        The length of each, and that where it takes longest, ns; its number of operations.
+    longer than usual anywhere, or do other work, where they have far more operations. Of each iteration, `usual` is its length
+    and `longest` that where it takes longest, ns.
 
     >>> lengths, operations = np.array([90, 30, 10, 11, 10, 10, 10, 50, 10, 60]), np.array([8, 8, 8, 8, 8, 8, 8, 8, 8, 40])
     >>> iteration_kinds(lengths, lengths, operations).to_list()

@@ -46,9 +46,7 @@ _BUS_FACTORS: dict[str, pl.Expr] = {
     "AllReduce": 2 * (pl.col("ranks") - 1) / pl.col("ranks"),
     "AllGather": pl.col("ranks") - 1.0,
     "ReduceScatter": pl.col("ranks") - 1.0,
-    "Broadcast": pl.lit(1.0),
-    "Reduce": pl.lit(1.0),
-    "SendRecv": pl.lit(1.0),
+    **dict.fromkeys(("Broadcast", "Reduce", _POINT_TO_POINT), pl.lit(1.0)),
 }
 
 NCCL_OPERATIONS = Table(
@@ -199,9 +197,8 @@ def measure_nccl(run: MeasuredRun) -> Nccl:
     """NCCL kernels with what their calls say, and which of them are of one collective."""
     events = run.events
     calls = drop_duplicates(run.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks"), ["row", "start"])
-    started = run.operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select(
-        "row", "start", "end", "number", "value"
-    )
+    is_nccl, columns = pl.col("number") == event_types.NCCL_KERNEL, ("row", "start", "end", "number", "value")
+    started = run.operations.filter(is_nccl).select(columns)
     kernels = with_names(started.join(calls, on=["row", "start"], how="left", maintain_order="left"), events)
     communicators = events.names(event_types.NCCL_COMMUNICATOR)
     located = events.rows.located(kernels).with_columns(

@@ -127,18 +127,10 @@ def range_texts(events: RunEvents) -> pl.DataFrame:
 
 def named_ranges(events: RunEvents, requested: Sequence[str]) -> pl.DataFrame:
     """Ranges chosen by name: columns `number` (event type), `value`, `slot` (0, 1, ... for each text and domain), `region` (the
-    text) and `domain`.
+    text) and `domain`; a UsageError when no range has a name that is requested.
 
-    Parameters
-    ----------
-    requested
-        NAME or NAME@DOMAIN each; `*` and `?` match anything. A name with an @ in it also matches a range of exactly that name.
-
-    Raises
-    ------
-    UsageError
-        When no range has a name that is requested; the pattern `*` may fit none.
-    """
+    Names are NAME or NAME@DOMAIN; `*` and `?` match anything, and the pattern `*` may fit none. A name with an @ in it also
+    matches a range of exactly that name."""
     ranges = range_texts(events)
     text, domain = pl.col("text"), pl.col("domain").fill_null(DEFAULT_DOMAIN)
     called = ranges.select(is_called(name, text, domain).alias(name) for name in dict.fromkeys(requested))

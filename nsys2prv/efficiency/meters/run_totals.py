@@ -9,19 +9,10 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency import activity_times as times_of
+from nsys2prv.efficiency import measured_run as kinds
 from nsys2prv.efficiency.activity_times import times_in_parts, times_in_windows, trees
 from nsys2prv.efficiency.intervals import Elapsed, Numbers
-from nsys2prv.efficiency.measured_run import (
-    CAUSES,
-    KERNEL,
-    MASKS,
-    NCCL,
-    OFF_CPU_ACTIVITY,
-    OS,
-    OS_ACTIVITIES,
-    PROFILER_ACTIVITY,
-    MeasuredRun,
-)
+from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.metrics import TREE_COLUMNS, TREE_COLUMNS_OF_RUN
 from nsys2prv.efficiency.result_tables import DEVICE, EFFICIENCY_COLUMNS, NCCL_POLICY, SPREAD, Column, OnConsole, OnPage, Table
@@ -218,7 +209,7 @@ def run_totals(run: MeasuredRun) -> Measurement:
     rows, activity, window = run.events.rows, run.on_devices, ([0], [run.events.length])
     by_device, by_thread = times_in_parts(run, *window)
     tasks = pl.DataFrame({"slot": 0, "group": np.arange(len(rows.tasks)), "begin": 0, "end": run.events.length}).cast(pl.Int64)
-    by_task = times_in_windows(Elapsed(run.on_tasks, run.on_tasks.mask, MASKS), tasks)
+    by_task = times_in_windows(Elapsed(run.on_tasks, run.on_tasks.mask, kinds.MASKS), tasks)
     useful, policy = times_of.useful_time(run.options.nccl), pl.lit(run.options.nccl.value).alias(NCCL_POLICY.name)
     times = {"useful_ns": useful, "communication_ns": times_of.ACTIVE - useful, "active_ns": times_of.ACTIVE}
     of_devices, of_tasks = (by_group.with_columns(policy, **times) for by_group in (by_device, by_task))
@@ -226,17 +217,14 @@ def run_totals(run: MeasuredRun) -> Measurement:
     busy = activity.where(activity.mask > 0)
     spans = pl.DataFrame(vars(busy)).group_by("group").agg(first_ns=pl.col("begin").min(), last_ns=pl.col("end").max())
     # Slots of the trees of nodes: the places of their names.
-    node_of_device = [device.node for device in rows.devices]
-    node_of_thread = [rows.tasks[task].node for task in rows.task[run.callers]]
-    nodes = {node: slot for slot, node in enumerate(dict.fromkeys([*node_of_device, *node_of_thread]))}
-    by_node = (
-        times.with_columns(slot=pl.Series([nodes[node] for node in of_groups], dtype=pl.Int64))
-        for times, of_groups in ((by_device, node_of_device), (by_thread, node_of_thread))
-    )
+    callers = rows.task[run.callers]
+    on_nodes = (by_device, [device.node for device in rows.devices]), (by_thread, [rows.tasks[task].node for task in callers])
+    nodes = list(dict.fromkeys(node for _, of_groups in on_nodes for node in of_groups))
+    by_node = (times.with_columns(slot=pl.Series(map(nodes.index, of_groups), dtype=pl.Int64)) for times, of_groups in on_nodes)
     return Measurement(
         tables={
             RUN: trees(run, by_device, by_thread),
-            NODES: trees(run, *by_node).with_columns(node=pl.Series(list(nodes))),
+            NODES: trees(run, *by_node).with_columns(node=pl.Series(nodes, dtype=pl.String)),
             DEVICES: _device_rows(run, of_devices.join(spans, on="group", how="left", maintain_order="left")),
             TASKS: _task_rows(run, of_tasks, threads),
             USEFUL_TIME: _useful_rows(run, of_devices, of_tasks),
@@ -293,10 +281,10 @@ def _thread_rows(run: MeasuredRun, by_thread: pl.DataFrame) -> pl.DataFrame:
         **run.names_of_threads(pl.col("group")),
         host_useful_ns=pl.col("window") - times_of.IN_CUDA - times_of.IN_MPI,
         cuda_ns=times_of.IN_CUDA,
-        **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES[:OS])},
-        os_ns=pl.sum_horizontal(f"key{place}" for place in OS_ACTIVITIES),
-        off_cpu_ns=pl.when(pl.Series(run.is_scheduled)).then(f"key{OFF_CPU_ACTIVITY}"),
-        profiler_ns=pl.col(f"key{PROFILER_ACTIVITY}"),
+        **{f"{cause}_ns": pl.col(f"key{place}") for place, cause in enumerate(CAUSES[: kinds.OS])},
+        os_ns=pl.sum_horizontal(f"key{place}" for place in kinds.OS_ACTIVITIES),
+        off_cpu_ns=pl.when(pl.Series(run.is_scheduled)).then(f"key{kinds.OFF_CPU_ACTIVITY}"),
+        profiler_ns=pl.col(f"key{kinds.PROFILER_ACTIVITY}"),
     )
 
 
@@ -311,10 +299,10 @@ def _useful_rows(run: MeasuredRun, by_device: pl.DataFrame, by_task: pl.DataFram
 
 def kernel_overlap(run: MeasuredRun) -> Measurement:
     """The tables `overlap` and `overlap_summary`: the NCCL kernel counts too, as in BSC's views."""
-    activity = run.on_tasks
-    at_once = activity.counts[KERNEL] + activity.counts[NCCL]
+    activity, in_nccl = run.on_tasks, run.on_tasks.counts[kinds.NCCL]
+    at_once = activity.counts[kinds.KERNEL] + in_nccl
     times = pl.DataFrame({"task": activity.group, "kernels": at_once.astype(np.int64), "time": activity.lengths()})
-    times = times.filter(activity.counts[NCCL] > 0)
+    times = times.filter(in_nccl > 0)
     # Every task has every number: a task that never has it counts with 0 in the average.
     tasks, numbers = (times.select(pl.col(name).unique().sort()) for name in ("task", "kernels"))
     sums = times.group_by("task", "kernels").agg(time_ns=pl.col("time").sum())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import polars as pl
@@ -175,11 +176,10 @@ def scaling_cells(runs: pl.DataFrame) -> list[list[str]]:
 def _matched_cells(matched: pl.DataFrame, names: Sequence[str], rows: int) -> list[list[str]]:
     """Mean durations in all runs and scalability in all but the first, of the names that take most time."""
     cells = []
-    for name in matched["name"].unique(maintain_order=True).head(rows):
-        of_run = {row["run"]: row for row in matched.filter(name=name).iter_rows(named=True)}
-        means = [time(of_run[run]["mean_ns"]) if run in of_run else "-" for run in names]
-        factors = [_factor(of_run[run]["scalability"]) if run in of_run else "-" for run in names[1:]]
-        cells.append([short(name), *means, *factors])
+    for (name,), of_name in islice(matched.group_by("name", maintain_order=True), rows):
+        means, factors = (dict(of_name.select("run", column).iter_rows()) for column in ("mean_ns", "scalability"))
+        shown = [time(means[run]) if run in means else "-" for run in names]
+        cells.append([short(str(name)), *shown, *(_factor(factors.get(run)) for run in names[1:])])
     return cells
 
 

@@ -179,13 +179,8 @@ def _check_files(files: Sequence[Path]) -> None:
 def write_files(files: Mapping[Path, str | None]) -> None:
     """Write texts; with None a file is removed.
 
-    All of them are complete before the first appears. When one can't be written, existing files stay as they are.
-
-    Raises
-    ------
-    OutputError
-        When one can't be written.
-    """
+    All of them are complete before the first appears. When one can't be written, which raises an OutputError, existing files
+    stay as they are."""
     folders: dict[Path, Path] = {}
     staged: dict[Path, dict[str, str | None]] = {}
     with contextlib.ExitStack() as stack:

@@ -31,6 +31,7 @@ MOST_ROWS, _MOST_BELOW = 16, 12
 _LEAST_SHARE, _LEAST_WIDTH = 0.001, 0.15
 _PALE = ("#bcd3f2", "#f8d9ae", "#b5e2d5", "#e3c7ec", "#f3c3c8", "#d9dfb2", "#b4dfe8", "#dccdc7")
 """Colours behind black text."""
+_PATH_TITLES = {"kind": "by kind", "task": "by rank", "family": "by kernel family", "host cause": "by host activity"}
 _BUSY_METRICS = (
     ("tensor", r"(?i)^tensor[^\[]*active", LINES[0]),
     ("DRAM read", r"(?i)^dram read", LINES[2]),
@@ -290,19 +291,13 @@ def _class(begin: int, end: int | None) -> str:
 
 
 def critical_path(frames: Frames) -> list[tuple[str, list[BarRow]]]:
-    """The critical path by kind, by rank and by kernel family: titles, and rows with most time first."""
+    """The critical path by kind, rank, kernel family and host activity: titles, and rows with most time first."""
     figures = []
-    for by, title in (
-        ("kind", "by kind"),
-        ("task", "by rank"),
-        ("family", "by kernel family"),
-        ("host cause", "by host activity"),
-    ):
-        totals = frames["critical_path_totals"].filter(pl.col("by") == by).sort("total_ns", descending=True).head(_MOST_BELOW)
+    for by, title in _PATH_TITLES.items():
+        totals = frames["critical_path_totals"].filter(by=by).sort("total_ns", descending=True).head(_MOST_BELOW)
         widest = max(totals["share"].drop_nulls(), default=1.0) or 1.0
         shown = totals.select("name", "total_ns", "share").iter_rows()
-        rows = [_simple_row(name, spent, share, widest) for name, spent, share in shown]
-        if rows:
+        if rows := [_simple_row(name, spent, share, widest) for name, spent, share in shown]:
             figures.append((title, rows))
     return figures
 
