@@ -230,7 +230,7 @@ class PathTotals:
 class Gain(NamedTuple):
     """By how much a run is shorter with a change, ns: `saved` in a replay (`is_replayed`), or the bound of the critical path;
     what may be saved as well, because it may be a wait for what is not known (`unexplained`); and what is saved `at_least`,
-    where waits for what may have a pace of its own, such as a timer or a camera, end when they did."""
+    where waits for what may keep its pace, such as a timer or a camera, end when they did."""
 
     saved: int
     unexplained: int
