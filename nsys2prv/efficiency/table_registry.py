@@ -43,7 +43,13 @@ METERS: tuple[Meter, ...] = (
     ),
     Meter(nccl_stats.measure_nccl, (), nccl_stats.TABLES),
     Meter(run_totals.kernel_overlap, (), (run_totals.OVERLAP_SUMMARY, run_totals.OVERLAP), of_devices=True),
-    Meter(measure_absent_time, (nccl_stats.measure_nccl, event_edges), ABSENT_TABLES, of_devices=True, takes_long=True),
+    Meter(
+        measure_absent_time,
+        (nccl_stats.measure_nccl, event_edges, lost_work),
+        ABSENT_TABLES,
+        of_devices=True,
+        takes_long=True,
+    ),
     Meter(
         path.critical_path,
         (nccl_stats.measure_nccl, event_edges, blocked_calls, device_clocks),

@@ -21,6 +21,7 @@ from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Time
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
+from nsys2prv.efficiency.meters.recording_checks import LostWork
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS, iterations_in_window, named_ranges, ranges_of_tasks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
 from nsys2prv.sources.host import call_chains
@@ -111,7 +112,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     text = f"kernels may wait for pages of unified memory in {time(spent)} of {time(kernels)}: efficiencies count it as useful"
     warnings = [text] if spent > PAGE_MOVES * kernels else []
     queued, gaps_queued = sums["parts"].filter(part="queued").select(pl.col("late", "times_late").sum()).row(0)
-    if queued > _MUCH_QUEUED * float(of_devices["elapsed_ns"].sum()):
+    if queued > _MUCH_QUEUED * float(of_devices["elapsed_ns"].sum()) and run.measured(LostWork).reason is None:
         late = f"work starts {time(queued / gaps_queued)} (mean of {gaps_queued:,} gaps) after it was launched"
         why = "other processes may use it (nvidia-smi), or it sleeps"
         warnings.append(f"{late}, while nothing that was recorded runs on its device: {why}")
