@@ -288,7 +288,7 @@ def _bounds(uncertain: UncertainRun, options: WhatIfOptions) -> ReplayBounds:
         perhaps.append(changes.loading_times(built, loading, at_start=True))
     if loading is not None and 0 < loading < 1 and uncertain.waits_for_loading:
         perhaps.append(changes.loading_times(built, 0))
-    bounds = uncertain.bounds(steps, perhaps=perhaps, unknown=unknown)
+    bounds = uncertain.bounds(steps, loads=loading is None, perhaps=perhaps, unknown=unknown)
     if loading is not None and loading > 1 and bounds.least is not None:
         return bounds._replace(most=None, reasons=[*bounds.reasons, LOADING])
     return bounds

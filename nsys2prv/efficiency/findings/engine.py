@@ -292,7 +292,8 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
         if rule not in gains:
             of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
         else:
-            is_bound = rule.at_most or len(graph.built.open_ends) > 0
+            is_unsure = rule.keeps_pace and gains[rule].at_least < _LEAST_SURE * gains[rule].saved
+            is_bound = rule.at_most or is_unsure or len(graph.built.open_ends) > 0
             of_graph = _gained(gains[rule], is_bound=is_bound)
             if not is_bound and gains[rule].is_replayed and gains[rule].saved > of_devices.ns:
                 # A host that does not wait is early afterwards, too: what devices lose is no bound.
@@ -315,7 +316,6 @@ def _is_explained(evidence: Evidence, graph: MeasuredGraph) -> bool:
 def _gained(gain: Gain, *, is_bound: bool) -> Saved:
     """Ranks that are not known may let others wait as they did: then a replay that ends these waits earlier is a bound."""
     if gain.is_replayed and gain.unexplained <= _MOST_UNEXPLAINED * gain.saved:
-        is_bound = is_bound or gain.at_least < _LEAST_SURE * gain.saved
         return Saved(gain.saved, REPLAY_BOUND if is_bound else BY_REPLAY)
     return Saved(gain.saved + gain.unexplained, REPLAY_BOUND if gain.is_replayed else PATH_BOUND)
 

@@ -66,6 +66,8 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
     least = Threshold.least_share(0.02, "less is not worth more loading processes")
     condition = pl.col("end") - pl.col("begin") >= reach.value * pl.col("active")
     worst = "occurrence"
+    # Batches are there when they are asked for, whoever makes them.
+    keeps_pace = False
     after_results = pl.col("after_download") & (pl.col("former_size") >= smallest.value)
     gap_cause = GapCause(
         pl.col("is_late")

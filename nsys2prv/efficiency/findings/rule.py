@@ -405,6 +405,8 @@ class FindingRule:
     is_bound, at_most
         Whether no more time can be saved than times of devices say; else what others wait for it was not recorded. Whether a
         replay without it saves more than can be won in truth, because nothing of it is left in the changed run.
+    keeps_pace
+        Without it threads still wait for what keeps its pace, such as a camera: a replay that gains from them is a bound.
     is_idle
         No kernel but those of NCCL runs in what it counts: a run takes at least as long as the other kernels of a device.
     is_summary
@@ -436,6 +438,7 @@ class FindingRule:
     is_bound: bool = True
     is_idle: bool = False
     at_most: bool = False
+    keeps_pace: bool = True
     of_processes: bool = False
     is_summary: bool = False
 

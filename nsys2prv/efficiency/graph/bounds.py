@@ -19,7 +19,7 @@ import polars as pl
 
 from nsys2prv.efficiency.clock_accuracy import margin_of_group
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
-from nsys2prv.efficiency.graph.replay import FOLLOWS, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
+from nsys2prv.efficiency.graph.replay import FOLLOWS, FREE, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replays
 from nsys2prv.efficiency.graph.run_graph import LEAST_PAUSE, BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Moments, Numbers, Spans
 from nsys2prv.efficiency.measured_run import NO_CALL, PAGE_MOVES
@@ -85,11 +85,12 @@ class OpenWaits:
         self.number, self.wait, self.is_held = edges.number[is_open], wait[is_open], is_held[is_open]
 
     def variant(self, edges: Edges, weight: Numbers, limit: Integers, how: int = FOLLOWS) -> Numbers:
-        """The variant of a replay without these waits (`how` is FOLLOWS), or in which those that are held end when they did
-        (HELD); where changes leave them as they were."""
+        """The variant of a replay without these waits (`how` is FOLLOWS), where changes leave them as they were; or in which
+        those that are held end when they did (HELD), where changes leave as much time."""
         here = np.arange(*np.searchsorted(self.number, [edges.number.start, edges.number.stop]))
         place = self.number[here] - edges.number.start
-        stays = (weight[place] == edges.weight[place]) & (self.is_held[here] | (how == FOLLOWS))
+        is_whole = weight[place] == edges.weight[place]
+        stays = is_whole if how == FOLLOWS else self.is_held[here] & (weight[place] >= self.wait[here])
         here, place = here[stays], place[stays]
         limit[edges.target[place]] = how
         if how != FOLLOWS:
@@ -144,9 +145,14 @@ class UncertainRun:
         is_woken = spans.inside(woken.row, woken.end - 1, woken.end).any()
         return bool(is_woken or waiting > _LEAST_WAITING * (loads["end"] - loads["begin"]).sum())
 
-    def bounds(self, steps: Sequence[Step], *, perhaps: Sequence[Step] = (), unknown: Sequence[str] = ()) -> ReplayBounds:
-        """A replay with changes and its bounds; `perhaps`: changes of loading that may come with them, and make nothing longer;
-        `unknown`: why nothing is known of how long it takes."""
+    def bounds(
+        self, steps: Sequence[Step], *, loads: bool = True, perhaps: Sequence[Step] = (), unknown: Sequence[str] = ()
+    ) -> ReplayBounds:
+        """A replay with changes and its bounds.
+
+        Data are loaded as before, at the speed of who loads them (`loads`), or batches are there when they are asked for.
+        `perhaps` are changes of loading that may come with the others, and make nothing longer; `unknown`: why nothing is known
+        of how long it takes."""
         built, unknown, reasons = self.built, unknown or self._unknown, [*self._reasons, *([LOADING] if perhaps else [])]
         if unknown or not reasons:
             (replayed,) = replays(built.graph, steps)
@@ -164,7 +170,7 @@ class UncertainRun:
             return np.where(weight == REMOVED, REMOVED, no_time).astype(np.int64)
 
         def longest(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
-            longer = self._waits.variant(edges, weight, limit, HELD)
+            longer = self._waits.variant(edges, weight, limit, HELD if loads else FREE)
             limit[ends] = HELD
             if len(self._moves.merged):
                 device, is_work = built.context.events.rows.device[edges.row], edges.kind == EdgeKind.DEVICE_WORK
