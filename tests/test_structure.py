@@ -39,7 +39,7 @@ CEILINGS = {
     "run": (2_281, 9),
     "trace": (971, 6),
     "paraver": (3_801, 17),
-    "efficiency": (17_286, 69),
+    "efficiency": (17_287, 69),
     "demo": (1_726, 9),
     "cli": (758, 5),
     "api": (341, 2),

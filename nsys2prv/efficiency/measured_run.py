@@ -402,8 +402,8 @@ class MeasuredRun:
         is_profiling = self.events.named(setup["number"], setup["value"]).str.contains("profiling|CUPTI").fill_null(value=False)
         setup = rows.located(setup.filter(is_profiling))
         # What is on no thread of the program holds the one in whose call it is.
-        length, in_call = pl.col("end") - pl.col("start"), pl.col("end") <= pl.col("until")
-        long = rows.located(self.calls.filter(length >= host_states.LONG_CREATION))
+        is_long, in_call = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION, pl.col("end") <= pl.col("until")
+        long = rows.located(self.calls.filter(is_long, pl.col("number") == event_types.CUDA_CALL))
         calls = long.select("task", "start", caller="row", until="end")
         setup = setup.join_asof(calls, on="start", by="task", check_sortedness=False)
         is_apart = pl.Series(self.place_of_caller[setup["row"].to_numpy()] < 0)

@@ -165,8 +165,9 @@ def _ranges_without_launches(run: MeasuredRun) -> str | None:
         return None
     number, value, at, count, until = lost.sort("until", *key).select(*key[1:], "last", "behind", "until").row(-1)
     (name,) = run.events.named(number, pl.Series([value]))
-    ranges_text = f"{counted(count, 'range')} of NVTX named {short(name)}, which launch work before, follow until {time(until)}"
-    return f"no launch is recorded after {time(at)}, but {ranges_text}"
+    last_launch, last_end = (time(moment + run.events.offset) for moment in (at, until))
+    others = f"{counted(count, 'range')} of NVTX named {short(name)}, which launch work before, follow until {last_end}"
+    return f"no launch is recorded after {last_launch}, but {others}"
 
 
 def _by_task_and_part(run: MeasuredRun, calls: pl.DataFrame) -> Numbers:
