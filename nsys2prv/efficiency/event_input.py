@@ -144,10 +144,9 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
     first, count, placed = plan.reports[0].report.path, len(plan.reports), [clock.at for clock in plan.axis.placements]
     identities = [opened.identity for opened in plan.reports]
     utc = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
-    starts, stops = (
-        [at(time) - selection.origin for at, time in zip(placed, times, strict=True) if time is not None]
-        for times in ([0] * count, [identity.stopped_ns for identity in identities])
-    )
+    stopped = zip(placed, (identity.stopped_ns for identity in identities), strict=True)
+    stops = [at(time) - selection.origin for at, time in stopped if time is not None]
+    begun = min(at(0) for at in placed) - selection.origin
     messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
     # Where kernels ran few calls fail, and many would be looked through.
     failures = [failed_calls(opened.report) for opened in plan.reports if not _has_kernels(opened)]
@@ -175,7 +174,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
             for opened in plan.reports
             for gpu in _used_gpus(opened)
         ),
-        recorded=(min(starts), max(stops) if len(stops) == count else selection.length),
+        recorded=(begun, max(stops) if len(stops) == count else selection.length),
         stops=frozenset(stops),
         failed_calls=int(failed["count"].sum()),
         failed_launches=int(failed["count"].to_numpy()[call_categories(failed["label"]) == LAUNCH].sum()),

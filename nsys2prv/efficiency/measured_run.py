@@ -402,25 +402,27 @@ class MeasuredRun:
         is_profiling = self.events.named(setup["number"], setup["value"]).str.contains("profiling|CUPTI").fill_null(value=False)
         setup = rows.located(setup.filter(is_profiling))
         # What is on no thread of the program holds the one in whose call it is.
-        is_long, in_call = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION, pl.col("end") <= pl.col("until")
-        long = rows.located(self.calls.filter(is_long, pl.col("number") == event_types.CUDA_CALL))
-        calls = long.select("task", "start", caller="row", until="end")
-        setup = setup.join_asof(calls, on="start", by="task", check_sortedness=False)
+        calls = rows.located(self._long_cuda_calls).select("task", "start", caller="row", until="end")
+        setup, in_call = setup.join_asof(calls, on="start", by="task", check_sortedness=False), pl.col("end") <= pl.col("until")
         is_apart = pl.Series(self.place_of_caller[setup["row"].to_numpy()] < 0)
         created[PROFILER] = setup.with_columns(row=pl.when(pl.lit(is_apart) & in_call).then("caller").otherwise("row"))
         return pl.concat(events.select(edges, state=pl.lit(state, pl.UInt8)) for state, events in created.items())
 
     @cached_property
+    def _long_cuda_calls(self) -> pl.DataFrame:
+        """Calls of CUDA that take as long as the creation of a context: columns of `calls`."""
+        is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
+        return self.calls.filter(is_long, pl.col("number") == event_types.CUDA_CALL)
+
+    @cached_property
     def context_creations(self) -> pl.DataFrame:
         """Calls in which contexts are created, as far as calls that create them were recorded: columns of `calls`."""
-        rows, calls = self.events.rows, self.calls
-        is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
-        of_cuda = calls.filter(pl.col("number") == event_types.CUDA_CALL)
-        if of_cuda.filter(is_long).is_empty():
-            return of_cuda.clear()
+        if self._long_cuda_calls.is_empty():
+            return self._long_cuda_calls
         if not self.is_from_start:
             # Contexts that are there already are known by the calls before the window.
             return self._inside(self.recorded.context_creations, run_events.ON_HOSTS)
+        rows, of_cuda = self.events.rows, self.calls.filter(pl.col("number") == event_types.CUDA_CALL)
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
         return host_states.creates_context(rows.located(of_cuda), devices, self.events.names(event_types.CUDA_CALL))

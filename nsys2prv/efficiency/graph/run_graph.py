@@ -117,13 +117,11 @@ def times_of_loading(run: MeasuredRun, *, at_start: bool = False) -> pl.DataFram
     is_large = (run.operations["size"] >= LEAST_LOADING_BYTES).fill_null(False)
     launches = launches_of(run).with_columns(is_batch=is_copy & is_large)
     launched = launches.filter(pl.col("row").is_in(pauses["row"].unique().implode())).sort("launched", "is_batch")
+    launched = launched.with_columns(first=pl.col("launched").first().over("row"))
     followed = with_last(pauses, "end", launched, "launched", "row", strategy="forward")
-    first = launched.group_by("row").agg(first=pl.col("launched").min())
-    followed = followed.join(first, on="row", how="left", maintain_order="left")
     is_at_start = pl.col("begin") < pl.col("first")
-    return followed.filter("is_batch", is_at_start if at_start else ~is_at_start).select(
-        pl.col("row", "begin", "end").cast(pl.Int64)
-    )
+    loads = followed.filter("is_batch", is_at_start if at_start else ~is_at_start)
+    return loads.select("row", "begin", "end").cast(pl.Int64)
 
 
 def _add_copy_engines(parts: GraphParts) -> None:

@@ -30,7 +30,7 @@ FEWEST_CALLS = 10
 CALLS_OF_WORK = 4
 """Calls that launch for each recorded kernel or graph from which on most of the work is not recorded. Usual is 1, or 2 where
 calls of the driver inside those of the runtime are recorded too."""
-FEWEST_RANGES, _MOST = 3, 0.9
+FEWEST_RANGES, _LEAST_WITH_LAUNCHES = 3, 0.9
 """NVTX ranges of a name with launches, and without any after the last launch, from which on launches are lost there; and part
 of those before that hold some, at least."""
 _PARTS = 1_000
@@ -160,7 +160,8 @@ def _ranges_without_launches(run: MeasuredRun) -> str | None:
     holds = (
         with_last(before, "end", launching, "launched", "row").group_by(key).agg((pl.col("launched") >= start).sum(), pl.len())
     )
-    lost = behind.join(holds, on=key).filter(pl.col("launched") >= pl.max_horizontal(FEWEST_RANGES, _MOST * pl.col("len")))
+    least = pl.max_horizontal(FEWEST_RANGES, _LEAST_WITH_LAUNCHES * pl.col("len"))
+    lost = behind.join(holds, on=key).filter(pl.col("launched") >= least)
     if lost.is_empty():
         return None
     number, value, at, count, until = lost.sort("until", *key).select(*key[1:], "last", "behind", "until").row(-1)
