@@ -25,7 +25,8 @@ STATES: tuple[tuple[str, str, str], ...] = (
     ("other_cuda", "other CUDA calls", "in other CUDA calls"),
     ("mpi", "MPI", "in MPI calls"),
     ("asleep", "host asleep", "in calls of the OS runtime that sleep (as far as they were recorded, here and below)"),
-    ("polling", "host waiting for events", "in calls that wait for files, sockets, signals or processes: poll, select, wait"),
+    ("polling", "host waiting for events", "in calls that wait for files, sockets or signals: poll, select, sigwait"),
+    ("processes", "host waiting for processes", "in calls that wait for other processes: waitpid, system"),
     ("locked", "host waiting for threads", "in calls that wait for other threads: conditions, locks, semaphores, barriers"),
     ("io", "host in I/O", "in calls that read, write or open files, or send and receive"),
     ("os", "OS", "in other calls of the OS runtime"),
@@ -37,15 +38,16 @@ STATES: tuple[tuple[str, str, str], ...] = (
 NAMES = tuple(name for name, _, _ in STATES)
 PROFILER, COMMUNICATOR, CONTEXT, FIRST_CALL = range(4)
 """Places of what is created, by the profiler or the program, and of the first state that a call alone shows."""
-ASLEEP, POLLING, LOCKED, IN_IO, IN_OS, OFF_CPU, COMPUTING, UNSCHEDULED = range(9, 17)
-WAITING = (ASLEEP, POLLING, LOCKED, IN_IO, OFF_CPU)
+ASLEEP, POLLING, PROCESSES, LOCKED, IN_IO, IN_OS, OFF_CPU, COMPUTING, UNSCHEDULED = range(9, 18)
+WAITING = (ASLEEP, POLLING, PROCESSES, LOCKED, IN_IO, OFF_CPU)
 """States in which a thread sleeps or waits, and neither computes nor is in CUDA or MPI."""
 
 _OS_STATES = (
     (r"^_*(u|nano|clock_nano)?sleep$", ASLEEP),
     (r"^pthread_(cond_(timed|clock)?wait|mutex_.*lock$|rwlock_.*lock$|spin_lock|barrier_wait|.*join)|^sem_.*wait|futex|^flock$",
      LOCKED),
-    (r"p?poll|p?select|epoll_p?wait|^sig(timed)?wait|^pause$|^system$|^wait(pid|id|3|4)?$", POLLING),
+    (r"p?poll|p?select|epoll_p?wait|^sig(timed)?wait|^pause$", POLLING),
+    (r"^(system|wait(pid|id|3|4)?)$", PROCESSES),
     (r"^_*(recv|send|accept|connect)", IN_IO),
 )  # fmt: skip
 _COMMUNICATOR = r"^p?ncclComm(Init|Split|Shrink|Grow)|^p?ncclGetUniqueId$|(?i)^(nccl)?bootstrap(init|split)"

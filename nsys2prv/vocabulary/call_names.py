@@ -43,8 +43,9 @@ WAKE_UPS = (
 """Names of calls in which a thread waits, and of those that end such a wait."""
 TIMERS = r"^((clock_)?nanosleep|u?sleep)$"
 """Calls in which a thread sleeps for a time that it knows."""
-ASLEEP = rf"{TIMERS}|^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
-"""Calls in which a thread waits for what is not recorded."""
+POLLS = r"^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
+ASLEEP = rf"{TIMERS}|{POLLS}"
+"""Calls in which a thread waits for what is not recorded: POLLS may end for a time-out."""
 WAITING_CALLS = "|".join([ASLEEP, *(wait for wait, _ in WAKE_UPS)])
 """Names of calls of the OS in which a thread waits: for what, is known at best from who woke it."""
 

@@ -107,8 +107,8 @@ def test_calls_of_the_os_by_what_they_wait_for(tmp_path: Path) -> None:
     assert [row[f"starved_{name}_ns"] // MS for name in states] == [9, 9, 9, 9, 9, 14]
     assert finding(found, "host-waits")["cost_ns"] == 36 * MS
     assert finding(found, "host-waits")["share"] == 0.36
-    others = pl.Series(["nanosleep", "clock_nanosleep", "pselect", "sem_timedwait", "recvmsg", "pthread_create"])
-    assert os_states(others, event_types.OS_CALL).to_list() == [9, 9, 10, 11, 12, 13]
+    others = ["nanosleep", "clock_nanosleep", "pselect", "waitpid", "system", "sem_timedwait", "recvmsg", "pthread_create"]
+    assert os_states(pl.Series(others), event_types.OS_CALL).to_list() == [9, 9, 10, 11, 11, 12, 13, 14]
 
 
 def sleeping() -> ReportBuilder:

@@ -182,6 +182,19 @@ def test_code_without_a_name_is_named_by_its_module_once(tmp_path: Path) -> None
     assert "most are in parse of a.so 50.0 %, unresolved code of /lib/b.so 50.0 %;" in finding(result, "host-bound")["seen"]
 
 
+def test_hosts_that_load_code_that_a_compiler_makes(tmp_path: Path) -> None:
+    made = late_host()
+    for index in range(20):
+        begin = index * MS
+        made.os_call("mmap", begin + 300 * US, begin + 500 * US)
+        if index % 3:
+            made.api_call("cuModuleLoadData", begin + 800 * US, begin + 850 * US)
+    host_bound = finding(measured(tmp_path, made), "host-bound")
+    assert "calls of the OS (25.0 %; longest in 19 calls of mmap, 3.800 ms)" in host_bound["seen"]
+    assert "; code is loaded in 12 of them, 9.600 ms" in host_bound["seen"]
+    assert "compiled" in host_bound["advice"]
+
+
 def test_samples_in_mpi_that_was_not_recorded_are_a_warning(tmp_path: Path) -> None:
     warnings = measured(tmp_path, late_host(("ucp_worker_progress", "/usr/lib/libucp.so.0"))).head["warnings"]
     assert any("50.0 % of the CPU samples are in /usr/lib/libucp.so.0, and MPI was not recorded" in text for text in warnings)

@@ -12,7 +12,7 @@ import polars as pl
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold
 from nsys2prv.efficiency.findings.gap_causes import GapCause
-from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values
+from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, longest_call
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
@@ -20,7 +20,7 @@ from nsys2prv.efficiency.intervals import Intervals, moments_inside, segments, t
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
-from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, HOST_CALLS, RANGES
 from nsys2prv.efficiency.window import mpi_phases
 from nsys2prv.errors import counted
 from nsys2prv.sources.host import call_chains
@@ -51,8 +51,25 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
         sums={"computing": pl.col("host") - pl.col("in_os"), "in_os": pl.col("in_os"), "unscheduled": pl.col("host_ns")},
     )
 
+    advice_of_code: str
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        """Where threads load code in most of this time, it was made meanwhile: by the compiler of Triton, or torch.compile."""
+        finding, run, gaps = super().describe(losses, evidence), evidence.run, evidence.gaps.of(losses.indices, self.kind)
+        loads = run.calls.filter(run.is_named(run.calls, event_types.CUDA_CALL, "^cu(Module|Library)Load")).sort("row", "start")
+        row, start = (loads[name].cast(pl.Int64).to_numpy() for name in ("row", "start"))
+        places, _ = moments_inside(row, start, Intervals.of(*gaps.select("row", "begin", "end")))
+        of_code = gaps[np.unique(places)]
+        if 2 * (spent := int((of_code["end"] - of_code["begin"]).sum())) <= losses.cost:
+            return finding
+        text = f"{finding.text}; code is loaded in {of_code.height:,} of them, {time(spent)}"
+        return replace(finding, text=text, advice=self.advice_of_code)
+
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        in_os = f" or in calls of the OS ({percent(part)})" if (part := losses.total("in_os") / losses.cost) else ""
+        run, part = evidence.run, losses.total("in_os") / losses.cost
+        is_os = run.calls["number"].is_in(HOST_CALLS).not_().to_numpy()
+        call = longest_call(run, evidence.gaps.of(losses.indices, self.kind), is_os)
+        in_os = f" or in calls of the OS ({percent(part)}; longest in {call})" if part else ""
         unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
         return {"known": f"{in_os}{unknown}"}
 

@@ -19,7 +19,7 @@ from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, measure_nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
 from nsys2prv.execution.row_order import distinct, drop_duplicates
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.call_names import WAITING_COLLECTIVES, MessagePart, message_parts
+from nsys2prv.vocabulary.call_names import POLLS, WAITING_COLLECTIVES, MessagePart, message_parts
 from nsys2prv.vocabulary.name_rules import first_match
 
 LEAST_PAUSE = 100_000
@@ -51,7 +51,7 @@ class BuiltGraph:
         # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
         on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
         operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-        calls = outermost_calls(run.calls.select("row", "start", "end", "number", "value"))
+        calls = _whole_polls(run, outermost_calls(run.calls.select("row", "start", "end", "number", "value")))
         labels = GraphLabels(run.events, (operations, calls))
         row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
         label = np.concatenate([labels.of(operations), labels.of(calls)])
@@ -104,6 +104,22 @@ def outermost_calls(calls: pl.DataFrame) -> pl.DataFrame:
     # What is as long as a call is inside of it.
     is_inside = ~pl.col("number").is_in(HOST_CALLS) & (pl.col("until") >= pl.col("end")).fill_null(False)
     return before.filter(~is_inside).select(calls.columns)
+
+
+def _whole_polls(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls in the order of starts, in which polls that follow each other (a thread goes on to wait after a time-out), with hardly
+    anything between them, are one wait."""
+    is_poll, pause = pl.col("is_poll"), pl.col("start") - pl.col("end").shift()
+    calls = calls.with_columns(is_poll=run.is_named(calls, event_types.OS_CALL, POLLS))
+    may_be_between = pl.col("number").is_in((event_types.OS_CALL, event_types.IO_CALL)) & ~is_poll
+    is_again = (is_poll & is_poll.shift() & (pause < LEAST_PAUSE)).fill_null(False).over("row")
+    polls = calls.filter(~may_be_between).with_columns(is_again=is_again)
+    is_last = ~pl.col("is_again").shift(-1, fill_value=False)
+    end = pl.when(is_last).then("end").otherwise(None).backward_fill().over("row")
+    whole = polls.with_columns(end=end).filter(~pl.col("is_again"))
+    others = with_last(calls.filter(may_be_between), "start", whole.select("row", begin="start", until="end"), "begin", "row")
+    others = others.filter((pl.col("until") < pl.col("end")).fill_null(True))
+    return pl.concat(frame.select("row", "start", "end", "number", "value") for frame in (whole, others))
 
 
 def times_of_loading(run: MeasuredRun, *, at_start: bool = False) -> pl.DataFrame:

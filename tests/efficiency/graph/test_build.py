@@ -118,6 +118,19 @@ def test_a_pause_that_may_be_a_wait_is_work_or_a_wait_for_the_device(off_cpu: bo
     assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 10 * 495 * US, row["measured_ns"] - 495 * US)
 
 
+def test_polls_with_a_time_out_that_follow_each_other_are_one_wait(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("work", 10 * US, 50 * MS, launch=(0, 5 * US))
+    for place in range(5):
+        begin = (10 * place) * MS + 20 * US
+        report.os_call("poll", begin, begin + 10 * MS - 20 * US).os_call("recvmsg", begin - 10 * US, begin - 5 * US)
+    report.kernel("after", 50 * MS + 50 * US, 51 * MS, launch=(50 * MS + 30 * US, 50 * MS + 40 * US))
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["least_ns"] == row["measured_ns"] - (50 * MS - 10 * US) // 2
+    # The thread need not wait for the device at all.
+    assert row["most_ns"] == row["measured_ns"]
+
+
 def test_a_thread_that_is_seen_to_run_works(tmp_path: Path) -> None:
     row = replayed(pauses(off_cpu=False), tmp_path, scale="work=0.5")
     assert row["least_ns"] == row["most_ns"] == row["replayed_ns"] == row["measured_ns"] - 495 * US
