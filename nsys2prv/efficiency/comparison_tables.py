@@ -18,18 +18,12 @@ RUNS = Table(
         Column.text("label", "what it is called: as given with `--label`, else what differs in the paths"),
         Column.text("title", "name of what was measured"),
         *TREE_COLUMNS_OF_RUN,
-        Column.text(
-            "per", "`GPU`; `process` where a run uses no GPU: n and U of the columns below are then those of processes"
-        ),
+        Column.text("per", "`GPU`; `process` where a run uses no GPU: n and U of the columns below are of these"),
         Column.count("size", "n"),
         Column.ns("idle_ns", "sum over devices of E - A: time in which they neither compute nor move data"),
         Column.count("iterations", "iterations without warm-up; null where none were found"),
         Column.mean_ns("iteration_ns", "their mean length: from the first start to the last end over devices; null likewise"),
-        Column.text(
-            "basis",
-            "`run`; `iteration` where the runs have different numbers of iterations: then times of the "
-            "columns below are those of one iteration",
-        ),
+        Column.text("basis", "`run`; `iteration` where their numbers differ: times of the columns below are those of one then"),
         Column.text("scaling", "`strong` (all runs do the same work) or `weak` (each device does), against the first run"),
         Column.number("speedup", "E of the first run / E"),
         Column.number(
@@ -82,10 +76,7 @@ CHANGES = Table(
     "one item that takes time, in one run against the first",
     (
         _RUN,
-        Column.text(
-            "what",
-            "`devices`, `family`, `kernel`, `gaps`, `memory`, `CUDA call`, `MPI call`; `OS call` where a run uses no GPU",
-        ),
+        Column.text("what", "`devices`, `family`, `kernel`, `gaps`, `memory`, `CUDA call`, `MPI call`; without GPUs `OS call`"),
         Column.text("name", "its name; of gaps: what the launching thread did"),
         Column.mean_ns(
             "before_ns",
@@ -107,9 +98,7 @@ WALL_TIME = Table(
         Column.text("part", "`compute`, or a cause of compute-absent time"),
         Column.text("title", "for people"),
         Column.text("group", "`compute`, or a group of causes"),
-        Column.mean_ns(
-            "value_ns", "mean over devices (where a run uses no GPU: over host threads); of an iteration where `basis` says so"
-        ),
+        Column.mean_ns("value_ns", "mean over devices (without GPUs: over host threads); of an iteration as `basis` says"),
         Column.share("share", "of the wall time"),
         Column.mean_ns("difference_ns", "to the first run"),
     ),

@@ -1,5 +1,4 @@
-"""Names of calls: which calls of MPI and of threads wait for others, and of those of MPI Extrae's numbers, the event type each
-belongs to, and the state a rank is in meanwhile.
+"""Names of calls: which ones wait for others, and of those of MPI Extrae's numbers, their event types and states meanwhile.
 
 `mpi_calls.csv` has a line for each call: its kind, a key of `event_types.MPI_TYPES`; the number of the state
 (`event_types.STATES`); and what it does for messages (MessagePart). The first 219 are in the order of Extrae's numbers, so that

@@ -36,9 +36,8 @@ _KIND_OF_COLLECTIVE = ["communicator", "communicator_name", "operation", "placem
 
 class ExposedCommunication(FindingRule, kind="exposed-communication", needs=(rule.NCCL_KERNELS,)):
     exposed_part = Threshold(
-        "least part of the time of NCCL kernels, without waits, that is exposed", 0.3,
-        "the last bucket of a step is always exposed",
-    )  # fmt: skip
+        "least part of the time of NCCL kernels, without waits, that is exposed", 0.3, "the last bucket of a step always is"
+    )
     fewest = Threshold("fewest NCCL kernels on a device", 10, "few are a start: broadcasts of parameters", "")
     occurrences = "events"
     least = Threshold.least_share(0.05, "less is the normal end of a step")
@@ -344,10 +343,7 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
     fewest = Threshold("fewest collectives in which it is last", 10, "fewer are chance", "")
     last_part = Threshold("least part of the collectives of its communicator in which it is last", 0.5, "else it is another")
     least = Threshold.least_share(0.02, "less is the normal spread of ranks", ", of the active time of all")
-    cause_part = Threshold(
-        "least part of the loss that its cause must reach, against the median of the other ranks", 0.3,
-        "else nothing explains it alone",
-    )  # fmt: skip
+    cause_part = Threshold("least part of the loss that its cause has more than other ranks", 0.3, "else it is not the cause")
 
     def chain(self, evidence: Evidence) -> tuple[list[Late], _Cause | None, pl.DataFrame]:
         """The late rank that costs most with those that make it late, the last of them first, and the cause of that one (None:

@@ -164,9 +164,8 @@ class SlowDevice(_Differing, kind="slow-device"):
     fewest_executions = Threshold("fewest executions of a kernel on a device", 10, "means of fewer are chance", "")
     fewest_kernels = Threshold("fewest different kernels slower by a like factor", 2, "one kernel can have other work", "")
     like_factor = Threshold(
-        "least part of the time in kernels whose slowdown is within a half and twice that of all", 0.75,
-        "a slow GPU slows all kernels alike",
-    )  # fmt: skip
+        "least part of the time in kernels slower by half to twice as much as all", 0.75, "a slow GPU slows all kernels alike"
+    )
     others_agree = Threshold(
         "least part of the other devices whose kernels differ by less than that ratio from their median", 0.5,
         "durations that are spread over all devices are unequal work",
@@ -239,9 +238,8 @@ def _clock_ratio(evidence: Evidence, device: int) -> float | None:
 class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)):
     busy = Threshold("least part of a bin in which the device runs kernels", 0.5, "idle GPUs lower their clocks")
     largest_ratio = Threshold(
-        "largest ratio to the usual clock: that of the fastest tenth of the busy bins", 0.9,
-        "GPUs give up some percent under load", "",
-    )  # fmt: skip
+        "largest ratio to the clock of the fastest tenth of busy bins", 0.9, "GPUs give up some percent under load", ""
+    )
     fewest = Threshold("fewest bins with such a clock", 3, "a single one may be an odd sample", "")
     least = Threshold.least_share(0.01, "less is not worth a look")
 

@@ -45,17 +45,10 @@ FINDINGS = Table(
         Column.text("saved_how", f"how that is known: {', '.join(f'`{how}`' for how in HOW)}"),
         Column.share("saved_share", "the same, of E"),
         Column.text("consequence_of", "kind of another finding that causes this one; null for none"),
-        Column.ns(
-            "cost_ns",
-            "device time that it costs, summed over devices as docs/reference/findings.md defines for each rule; of a "
-            "run without a GPU, time of processes",
-        ),
+        Column.ns("cost_ns", "time of devices (without GPUs, of processes) that it costs, as docs/reference/findings.md says"),
         Column.share("share", "the cost against E n: of the time of all devices, or processes"),
         Column.count("devices", "devices that show it; they are listed in `finding_devices`"),
-        Column.text(
-            "device",
-            "the one of them where it costs most: its node and its number there, `node01:D0`; null in a run without a GPU",
-        ),
+        Column.text("device", "the one of them where it costs most: node and number there, `node01:D0`; null without GPUs"),
         Column.text("tasks", "processes that use that device, joined by `; `; of a run without a GPU, the process to look at"),
         Column.text("ranks", "ranks of all these devices, `0-3,7`; null where ranks are not known"),
         Column.text("rows", "names of rows of that device, or of its processes, that show it, joined by `; `"),
@@ -63,10 +56,7 @@ FINDINGS = Table(
         Column.moment("end_ns", "end of the last occurrence"),
         Column.moment("worst_begin_ns", "start of the place to look at: where it costs most"),
         Column.moment("worst_end_ns", "end of that place"),
-        Column.text(
-            "view",
-            "view that shows it, a file `OUT.cfgs/VIEW.cfg` (of a view of each metric: several): a name of cfgs/views.ini",
-        ),
+        Column.text("view", "view that shows it, a file `OUT.cfgs/VIEW.cfg` (or several of them): a name of cfgs/views.ini"),
         Column.text("advice", "what people do about it"),
     ),
     when="something that a rule of docs/reference/findings.md names",

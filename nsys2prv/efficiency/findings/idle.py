@@ -290,10 +290,7 @@ class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
 
 
 class LittleGpuWork(_OfAllHosts, kind="little-gpu-work", needs=(rule.ANY_WORK,), is_summary=True):
-    largest = Threshold(
-        "largest part of E in which anything runs on the busiest device", 0.05,
-        "then the run is one of hosts, and other findings are about its details",
-    )  # fmt: skip
+    largest = Threshold("largest part of E in which anything runs on the busiest device", 0.05, "the run is one of hosts then")
 
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices, where none does much."""
@@ -331,14 +328,9 @@ class _ShortWork(GapRule):
     """A rule about gaps that are long against the work behind them."""
 
     ahead = Threshold("longest time from the start of the launch to the gap", 5_000, "else the device is late", "ns")
-    latency = Threshold(
-        "or longest time from the start of the launch to the kernel", 30_000,
-        "a call of 12 µs and the latency of the device: the kernel starts as soon as it can", "ns",
-    )  # fmt: skip
+    latency = Threshold("or longest time from the start of the launch to the kernel", 30_000, "it starts at once then", "ns")
     launching = Threshold("least part of the gap in launches or between calls", 0.9, "else it waits, copies or allocates")
-    longest_kernel = Threshold(
-        "longest kernel after such a gap against the gap (means)", 4, "beyond, the gaps are less than a fifth of the time", ""
-    )
+    longest_kernel = Threshold("longest kernel after such a gap against the gap (means)", 4, "else gaps are a fifth of it", "")
     condition = pl.col("next_length") <= longest_kernel.value * pl.col("cost")
     is_launching = (
         (pl.col("launched") >= pl.col("begin") - ahead.value) | (pl.col("start") - pl.col("launched") <= latency.value)
@@ -382,10 +374,7 @@ class LaunchStalls(GapRule, kind="launch-stalls"):
     launch_part = Threshold("least part of the gap in launch and other CUDA calls", 0.5, "else something else dominates")
     ahead = Threshold("longest time from launch to kernel, against the gap", 2, "else the work waited in a queue", "")
     least = Threshold.least_share(0.02, "less is the start of most programs")
-    first_launches = Threshold(
-        "least part of different kernels among what follows such gaps, for the loading of code", 0.8,
-        "code is loaded once for each kernel",
-    )  # fmt: skip
+    first_launches = Threshold("least part of different kernels behind such gaps", 0.8, "code is loaded once for each kernel")
     worst = "occurrence"
     gap_cause = GapCause(
         pl.col("before_kernel")
@@ -414,9 +403,8 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
     )  # fmt: skip
     longer = Threshold("shortest call, against the usual one", LONGER, "a call that is not blocked takes as long as others", "")
     release = Threshold(
-        "longest time from the start of an operation, which makes place, to the end of the call", LONGEST_RELEASE,
-        "then it is not what the call waited for", "ns",
-    )  # fmt: skip
+        "longest time from the start that makes place to the end of the call", LONGEST_RELEASE, "else it did not wait", "ns"
+    )
     fewest = Threshold("fewest blocked calls on a device", 20, "fewer are chance", "")
     least = Threshold.least_share(0.02, "a host that is far ahead loses nothing")
 
@@ -458,10 +446,7 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
     # The default stream waits for the others, too.
     is_bound = False
     near = Threshold("longest time from the end on the default stream to the start", 10_000, "else it did not wait", "ns")
-    waiting = Threshold(
-        "shortest time that the work was launched, and its stream free, before that end", 10_000,
-        "then it was the stream that waited, not the host", "ns",
-    )  # fmt: skip
+    waiting = Threshold("least time from the launch, its stream free, to that end", 10_000, "else the host was late", "ns")
     fewest = Threshold("fewest waits on a device", 20, "fewer are chance", "")
     waiting_part = Threshold("least part of the work on other streams that waits", 0.5, "else it is not the rule")
     beside = Threshold("largest part of that work that starts beside the default stream", 0.02, "who waits never does")

@@ -264,9 +264,8 @@ class Allocations(GapRule, kind="allocations"):
     fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
     least = Threshold.least_share(0.01, "they are easily avoided")
     whole_gap = Threshold(
-        "least part of a gap in such calls for the whole gap to count", 0.5,
-        "without the calls the thread is ahead of the device, and the launch after them leaves no gap",
-    )  # fmt: skip
+        "least part of a gap in such calls for the whole gap to count", 0.5, "the thread is ahead without them"
+    )
     long_launch = Threshold("shortest time in launches not lost with these calls", 1_000_000, "code is loaded then", "ns")
     recurring = or_large = True
     # Between uploads memory is allocated as a program starts.

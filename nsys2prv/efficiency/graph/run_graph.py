@@ -107,8 +107,7 @@ def outermost_calls(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _whole_polls(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls in the order of starts, in which polls that follow each other (a thread goes on to wait after a time-out), with hardly
-    anything between them, are one wait."""
+    """Calls, in which polls that follow each other with hardly anything between them, as after a time-out, are one wait."""
     is_poll, pause = pl.col("is_poll"), pl.col("start") - pl.col("end").shift()
     calls = calls.with_columns(is_poll=run.is_named(calls, event_types.OS_CALL, POLLS))
     may_be_between = pl.col("number").is_in((event_types.OS_CALL, event_types.IO_CALL)) & ~is_poll

@@ -109,9 +109,7 @@ DETAIL = pl.Enum([*REASONS, UNMATCHED, CLOCKS, BESIDE_WORK, BESIDE_NCCL])
 """Type of such details."""
 
 _PARTS_OF_TIME = tuple(Column.ns(part.column, part.meaning) for part in PARTS)
-_ABSENT = Column.ns(
-    "absent_ns", "compute-absent time: no kernel but NCCL kernels, and no graph, runs; the sum of the parts below"
-)
+_ABSENT = Column.ns("absent_ns", "compute-absent time: no kernel but NCCL's, and no graph, runs; the sum of the parts below")
 _SHARE = Column.share("absent_share", "`absent_ns` / the time in question")
 _PAGING = Column.ns(
     "paging_ns",

@@ -20,9 +20,7 @@ GROUPS: Mapping[str, frozenset[str]] = {
     "host": frozenset({"Pinned", "Pageable"}),
 }
 """Where memory is, by the kind of nsys: on the device; managed, which moves between host and device; on the host."""
-_MEMORY = Column.text(
-    "memory", "`device`; `managed`, which may be on the host; or `host`: pinned memory of processes that use it"
-)
+_MEMORY = Column.text("memory", "`device`; `managed`, which may be on the host; or `host`: pinned memory of its processes")
 
 MEMORY_IN_USE = Table(
     "memory_in_use",

@@ -26,11 +26,7 @@ NCCL_EXPOSURE = Table(
     (
         Column.text("communicator", "name; null when not known: then kernels of several ones can be together"),
         Column.text("operation", "AllReduce, AllGather, ..."),
-        Column.text(
-            "placement",
-            f"`{INSIDE_A_NODE}` or `{OVER_NODES}`: where the members of the communicator are; null when that is not known, "
-            "because members are not in the run, or it is not known which they are",
-        ),
+        Column.text("placement", f"`{INSIDE_A_NODE}` or `{OVER_NODES}`: where its members are; null when not all are known"),
         Column.count("members", "devices of the run with such kernels"),
         Column.count("nodes", "their nodes"),
         Column.count("ranks", "ranks of the communicator; null when not known"),
@@ -39,17 +35,10 @@ NCCL_EXPOSURE = Table(
         Column.ns("total_ns", "sum of durations, including waits for others"),
         Column.ns("exposed_ns", "of it, no compute kernel runs on the device"),
         Column.ns("overlapped_ns", "of it, compute kernels run on the device: the rest"),
-        Column.ns(
-            "blocking_ns",
-            "time in which no compute kernel runs on a device, and the next one was launched and waits for such a kernel: what "
-            "`absent_time` has for waits of communication",
-        ),
+        Column.ns("blocking_ns", "no compute kernel runs, and the next one was launched and waits for such a kernel"),
         Column.ns("late_rank_ns", "of it, another rank had surely not arrived yet"),
         Column.ns("not_blocking_ns", "of `exposed_ns`: no launched compute kernel of the device waits for it"),
-        Column.ns(
-            "overlapped_blocking_ns",
-            "of `overlapped_ns`: another compute kernel was launched and waits for it, next in its stream or by an event",
-        ),
+        Column.ns("overlapped_blocking_ns", "of `overlapped_ns`: another compute kernel was launched and waits for it"),
     ),
     when="NCCL kernels",
     page=OnPage("communication", worst_first="exposed_ns"),

@@ -92,9 +92,7 @@ NCCL_WAITS = Table(
         _COMMUNICATOR,
         Column.count("collectives", "collectives that were matched over its ranks"),
         Column.count("decided", "of these, in which the rank that arrived last is known"),
-        Column.share(
-            "undecided_share", "share of those in which it is not decidable: differences are within the errors of clocks"
-        ),
+        Column.share("undecided_share", "share of those in which it is not decidable: clocks can be wrong by as much"),
         *_RESIDENCE,
         Column.ns("waited_ns", "sum of the times that ranks waited for a later one, where larger than the errors of clocks"),
         Column.ns("undecided_ns", "largest further waits that the errors of clocks allow: not decidable"),

@@ -61,9 +61,7 @@ ITERATIONS = Table(
             "were found: `nvtx NAME`, with # for numbers that differ, `period of kernels` or `period of copies`, and one "
             "begins with its first work on a device and ends where the next begins",
         ),
-        Column.count(
-            "iteration", "0, 1, ...; of more than 100,000 that were found the first ones, and efficiencies of the first 10,000"
-        ),
+        Column.count("iteration", "0, 1, ...; at most the first 100,000, and efficiencies of the first 10,000"),
         Column.moment("begin_ns", "first start over tasks"),
         Column.moment("end_ns", "last end over tasks"),
         Column.count("tasks", "tasks that have it"),

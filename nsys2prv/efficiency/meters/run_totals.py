@@ -36,9 +36,7 @@ DEVICES = Table(
         Column.text("node", "its node"),
         Column.count("number", "its number on the node"),
         Column.text("tasks", "processes that use it; empty for one that was idle"),
-        Column.count(
-            "streams", "CUDA streams with rows on it; those with one id of several contexts of a process count as one"
-        ),
+        Column.count("streams", "CUDA streams with rows on it; of several contexts of a process, those with one id are one"),
         NCCL_POLICY,
         Column.ns("elapsed_ns", "E, length of the window"),
         Column.ns("useful_ns", "U"),
