@@ -72,14 +72,8 @@ def short(text: str, longest: int = _LONGEST_NAME) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str], command: str = "") -> str:
-    """The end of a sentence about an unknown name, or a pattern that fits none: what is near, and what lists all names.
-
-    Parameters
-    ----------
-    name, names
-        The unknown one, and those that there are.
-    command
-        That lists all names; "": they are few.
+    """The end of a sentence about an unknown name, or a pattern that fits none of those that there are: what is near, and the
+    command that lists all names ("": they are few).
 
     >>> did_you_mean("kernles", ["kernels", "nvtx"]), did_you_mean("?", ["kernels", "nvtx"])
     ('; did you mean kernels?', '; the names are kernels, nvtx')
@@ -161,17 +155,21 @@ _REPORT = re.compile(r"(?<![\w:/])((?:[^\s:/(]*/)+([^\s:/(]+(?:\.(?:sqlite|(nsys
 
 def ranked_warnings(warnings: Iterable[str]) -> list[str]:
     """Warnings for people: each once, those first that make numbers wrong or unknown, then how much was recorded, and what nsys
-    said in one, by its first sentences. Reports have names in place of paths where no two have the same.
+    said in one, by its first sentences, and of those that differ in numbers how many. Reports have names for paths where
+    no two have the same.
 
-    >>> ranked_warnings(["nsys said: Lost a. Do b.", "nsys said: Lost c.", "/x/a.sqlite: odd", "1 (/x/a.sqlite) is left out"])
-    ['1 (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a; Lost c']
+    >>> ranked_warnings(["nsys said: Lost a 1. So.", "nsys said: Lost a 2.", "/x/a.sqlite: odd", "1 (/x/a.sqlite) is left out"])
+    ['1 (a.sqlite) is left out', 'a.sqlite: odd', 'nsys said: Lost a # (2 of these)']
     """
-    unique, said = dict.fromkeys(warnings), dict[str, list[str]]()
+    unique, said = dict.fromkeys(warnings), dict[str, dict[str, dict[str, None]]]()
     for before, _, text in (warning.partition(_OF_NSYS) for warning in unique if _OF_NSYS in warning):
-        said.setdefault(before, []).append(text.partition(". ")[0].rstrip("."))
+        sentence = text.partition(". ")[0].rstrip(".")
+        said.setdefault(before, {}).setdefault(re.sub("[0-9]+", "#", sentence), {})[sentence] = None
     lines = [warning for warning in unique if _OF_NSYS not in warning]
     lines.sort(key=lambda line: 0 if _GRAVE.search(line) else 2 if "the trace lasts" in line else 1)
-    lines += (f"{before}{_OF_NSYS}{'; '.join(dict.fromkeys(texts))}" for before, texts in said.items())
+    for before, alike in said.items():
+        texts = (f"{text} ({len(like)} of these)" if len(like) > 1 else next(iter(like)) for text, like in alike.items())
+        lines.append(f"{before}{_OF_NSYS}{'; '.join(texts)}")
     names = {path: name for path, name, *_ in _REPORT.findall("\n".join(lines))}
     return [_REPORT.sub(r"\2", line) for line in lines] if len(set(names.values())) == len(names) else lines
 
