@@ -43,7 +43,7 @@ from nsys2prv.timeline.reader import Share, TimelinePlan
 from nsys2prv.timeline.rows import Rows, arrange
 from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.vocabulary.name_rules import read_rules
-from nsys2prv.vocabulary.wording import did_you_mean, ranges, time
+from nsys2prv.vocabulary.wording import did_you_mean, ranges, ranked_warnings, time
 
 
 def disagreement_text(disagreement: Disagreement) -> str:
@@ -289,7 +289,8 @@ class RunSession:
         if rows.table.is_empty():
             known = ranges({rank for identity in run.identities for rank in identity.known_ranks}) or "that are not known"
             nothing = f"none of the ranks chosen has events; the reports are of ranks {known}"
-            raise NothingToTranslate(nothing if options.ranks else "the reports hold no events")
+            said = ranked_warnings(text for identity in run.identities for text in identity.warnings)
+            raise NothingToTranslate(nothing if options.ranks else "; ".join(["the reports hold no events with rows", *said]))
         labels = Labels(itertools.chain.from_iterable(surveys), self.earlier, self._families)
         timeline = TimelinePlan(axis.placements, selection, self.fit(rows) if self.fit is not None else rows, labels)
         return RunPlan(reports, run, axis, timeline)
