@@ -150,12 +150,13 @@ def views(
         print_summary(printable_lines([f"{folder}: {counted(len(written), 'view')}, listed in {folder / 'index.html'}"]))
 
 
-def _show(result: Results, text: str | None) -> None:
-    """Print a result as text, with its warnings; None: as JSON."""
+def _show(result: Results, text: str | None, *written: Path | None) -> None:
+    """Print a result as text, with its warnings, and where it was written; None: as JSON."""
     if text is None:
         print_json(result.as_json(), indent=None, allow_nan=False)
     else:
-        print_summary(text)
+        places = [str(path) for path in written if path is not None]
+        print_summary("\n\n".join([text, *([printable_lines([f"written: {', '.join(places)}"])] if places else [])]))
         print_warnings(result.head["warnings"])
 
 
@@ -191,7 +192,8 @@ def efficiency(
     measured = measure(inputs, options)
     with progress_bar("writing"):
         measured.write(**places)
-    _show(measured, None if as_json else measured.as_text(verbose=verbose, colors=has_colors(), width=terminal_width()))
+    text = None if as_json else measured.as_text(verbose=verbose, colors=has_colors(), width=terminal_width())
+    _show(measured, text, *places.values())
     if measured.left_out:
         raise typer.Exit(LEFT_OUT_EXIT_CODE)
 
@@ -234,7 +236,7 @@ def compare(
     if as_markdown:
         print(compared.as_markdown(), end="")
     else:
-        _show(compared, None if as_json else compared.as_text(width=terminal_width()))
+        _show(compared, None if as_json else compared.as_text(width=terminal_width()), out, json_file, csv)
     if (error := gate_error(compared.tables["gate"])) is not None:
         raise error
 
@@ -259,7 +261,7 @@ def whatif(
     check_places([*inputs, *options.files_read], TABLES, force=force, json_path=json_file, csv_folder=csv)
     replayed = what_if(inputs, options)
     replayed.write(json_path=json_file, csv_folder=csv)
-    _show(replayed, None if as_json else replayed.as_text(width=terminal_width()))
+    _show(replayed, None if as_json else replayed.as_text(width=terminal_width()), json_file, csv)
 
 
 def demo(

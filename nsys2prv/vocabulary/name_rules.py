@@ -25,17 +25,9 @@ _MOST_WILDCARDS = 2_000
 def first_match(text: pl.Expr, rules: Iterable[tuple[str, int | str]], default: int | str | None) -> pl.Expr:
     """Value of the first rule that a text matches.
 
-    Parameters
-    ----------
-    text
-        Texts.
-    rules
-        Regular expressions, looked for anywhere in the text, and their values: all numbers or all texts.
-    default
-        Value where no rule matches, and of null; None for null.
+    `rules` are regular expressions, looked for anywhere in a `text`, and their values: all numbers or all texts. `default` is
+    the value where none matches, and of null.
 
-    Examples
-    --------
     >>> names = pl.Series(["sgemm_nn", "gelu", None])
     >>> pl.select(first_match(pl.lit(names), (("gemm", 1), ("nn", 2)), 0)).to_series().to_list()
     [1, 0, 0]

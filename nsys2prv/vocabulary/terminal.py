@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
-from nsys2prv.vocabulary.printable import printable
-from nsys2prv.vocabulary.wording import short
+from nsys2prv.vocabulary.printable import on_one_line, printable
+from nsys2prv.vocabulary.wording import LONGEST_SHOWN, short
 
 STRONG, GOOD, FAIR, POOR, FAINT = "1", "32", "33", "31", "2"
 ERROR, WARNING = "1;31", "1;33"
@@ -92,19 +93,9 @@ _MOST_LINES = 2
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozenset[int], width: int | None = None) -> list[str]:
-    """Cells in columns of equal width.
-
-    Parameters
-    ----------
-    columns
-        Headings.
-    rows
-        Cells, as many as headings in each.
-    texts
-        Places of the columns with texts, which are aligned to the left.
-    width
-        Of the terminal, characters: where the table is wider, headings have several lines, and texts are shortened in the
-        middle. Numbers never are, so that it can still be wider. None: as wide as it is.
+    """Cells (`rows`) in columns of equal width under headings (`columns`); `texts` are places of columns with texts, which are
+    aligned to the left. On a terminal of a smaller `width` (characters; None: any) headings have several lines, and texts are
+    shortened. Numbers never are, so that the table can still be wider.
 
     >>> grid(["name", "count"], [["a", "7"], ["long", "12"]], frozenset({0}))
     ['  name  count', '  a         7', '  long     12']
@@ -139,10 +130,24 @@ def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozen
     height = max(map(len, headings))
     # The last line of each is just above the cells.
     above = zip(*([""] * (height - len(heading)) + heading for heading in headings), strict=True)
-    cells = (
-        [short(cell, widths[place]) if place in texts else cell for place, cell in enumerate(row)] for row in (*above, *rows)
-    )
-    return [_line(row, widths, texts) for row in cells]
+    cells = enumerate(zip(*above, *rows, strict=True))
+    shown = (told_apart(column, widths[place]) if place in texts else column for place, column in cells)
+    return [_line(row, widths, texts) for row in zip(*shown, strict=True)]
+
+
+def told_apart(names: Sequence[str], longest: int = LONGEST_SHOWN) -> list[str]:
+    """Names of a column without the middle of long ones; where these would look alike, the part in which they differ stays.
+
+    >>> told_apart(["kernel<of one kind, float>(arguments)", "kernel<of one kind, half>(arguments)"], 30)
+    ['kernel<of ...float>...rguments)', 'kernel<of ...half>...rguments)']
+    """
+    cut = [short(name, longest) for name in names]
+    for alike in {text for text in cut if cut.count(text) > 1}:
+        whole = {place: on_one_line(names[place]) for place, text in enumerate(cut) if text == alike}
+        differs = len(list(takewhile(lambda letters: len(set(letters)) == 1, zip(*whole.values(), strict=False))))
+        for place, name in whole.items() if len(set(whole.values())) > 1 else ():
+            cut[place] = short(f"{name[: longest // 3]}...{name[differs:]}", longest)
+    return cut
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from nsys2prv.vocabulary.printable import on_one_line, printable
 
-_LONGEST_NAME = 60
+LONGEST_SHOWN = 60
 _COMPARED = 2_000
 """Names that are compared by their letters."""
 
@@ -62,7 +62,7 @@ def quantity(value: float, unit: str) -> str | None:
     return forms[unit](value) if unit in forms else None
 
 
-def short(text: str, longest: int = _LONGEST_NAME) -> str:
+def short(text: str, longest: int = LONGEST_SHOWN) -> str:
     """A text without its middle when it is long, and without characters that control a terminal.
 
     >>> short("a\\x1b[2J\\nb"), short("0123456789", 7)

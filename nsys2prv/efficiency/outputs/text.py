@@ -14,7 +14,19 @@ from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.name_rules import metric_value
-from nsys2prv.vocabulary.terminal import FAINT, FAIR, GOOD, POOR, STRONG, Line, grid, is_too_wide, styled_lines, wrapped_lines
+from nsys2prv.vocabulary.terminal import (
+    FAINT,
+    FAIR,
+    GOOD,
+    POOR,
+    STRONG,
+    Line,
+    grid,
+    is_too_wide,
+    styled_lines,
+    told_apart,
+    wrapped_lines,
+)
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _LONGEST_PATH = 200
@@ -219,8 +231,15 @@ def _table_lines(table: Table, tables: Frames, most: int, width: int | None) -> 
     for count in range(len(console.spare) + 1):
         titles = {name: title for name, title in headings.items() if name not in console.spare[:count]}
         columns = [by_name[name] for name in titles]
-        cells = [list(map(cell, columns, row)) for row in frame.head(most).select(list(titles)).iter_rows()]
         texts = frozenset(place for place, column in enumerate(columns) if column.dtype is pl.String)
+        shown = [frame.head(most)[column.name].to_list() for column in columns]
+        by_column = (
+            told_apart(["-" if value is None else value for value in values])
+            if place in texts
+            else [cell(column, value) for value in values]
+            for place, (column, values) in enumerate(zip(columns, shown, strict=True))
+        )
+        cells = list(zip(*by_column, strict=True))
         if not is_too_wide(list(titles.values()), cells, texts, width):
             break
     return ["", f"{table.title}{more}", *grid(list(titles.values()), cells, texts, width)]
