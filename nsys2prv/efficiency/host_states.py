@@ -86,21 +86,14 @@ def creates_communicators(ranges: pl.DataFrame) -> pl.DataFrame:
     return ranges.filter(is_creation | (name.str.contains(r"ncclGroupEnd") & is_after_creation))
 
 
-def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame:
-    """Those calls of CUDA in which contexts are created.
+def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[int, str], set_up: pl.DataFrame) -> pl.DataFrame:
+    """Those calls of CUDA (columns `task`, `value`, a key of `names`, `start`, `end`, ns) from the start of the program on in
+    which contexts are created.
 
-    As many of a process as it uses devices, and those that began meanwhile: others wait until the context is there. So are long
-    calls that free memory before any is allocated: further copies of the CUDA runtime in the process start with them.
-
-    Parameters
-    ----------
-    calls
-        From the start of the program on: columns `task`, `value`, `start`, `end` (ns).
-    devices
-        Columns `task`, `devices`, how many it uses, and `until`, when the first work begins on the last of them, ns.
-    names
-        Of the values.
-    """
+    As many of a process as it uses `devices` (`task`, `devices`, how many, and `until`, when the first work begins on the
+    last, ns), and those that began meanwhile: others wait until the context is there. CUPTI prepares each context in the call
+    that creates it: where it did so (`set_up`: `task`, `since`, ns) is such a call for sure. So are long calls that free memory
+    before any is allocated: further copies of the CUDA runtime in the process start with them."""
     length, is_early = pl.col("end") - pl.col("start"), pl.col("start") < pl.col("until")
     of_devices = calls.join(devices, on="task", how="inner")
     usual = length.filter(~is_early).mean().over("task", "value")
@@ -111,7 +104,12 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     is_first = pl.col("start") == pl.col("start").filter(needs_context | name.str.contains(_IN_CONTEXT)).min().over("task")
     is_longer = name.str.contains(_CREATING) | (length >= LONGER * pl.col("usual")).fill_null(value=True)
     is_long = (length >= LONG_CREATION) & is_longer
-    long = early.filter(is_long & (name.str.contains(_LIGHT) | (needs_context & is_first)))
+    is_set_up = (pl.col("since") <= pl.col("end")).fill_null(value=False) & ~name.str.contains("Destroy|Reset")
+    is_creating = is_long & (name.str.contains(_LIGHT) | (needs_context & is_first))
+    prepared = early.join_asof(
+        set_up.sort("since"), left_on="start", right_on="since", by="task", strategy="forward", check_sortedness=False
+    )
+    long = prepared.filter(is_creating | (is_set_up & (length >= LONG_CREATION))).drop("since")
     is_counted = pl.int_range(pl.len()).over("task") < pl.col("devices")
     frees_nothing = (name == "cudaFree") & (pl.col("start") < pl.col("allocated")).fill_null(value=True)
     return long.filter((pl.col("start") < pl.col("end").filter(is_counted).max().over("task")) | frees_nothing)

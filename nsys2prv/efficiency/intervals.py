@@ -86,13 +86,7 @@ class _Code:
 
 @dataclass(frozen=True)
 class Moments:
-    """Times of groups, sorted by both: one number each.
-
-    Attributes
-    ----------
-    keys
-        The numbers; `group` and `begin` are made of them.
-    """
+    """Times of groups, sorted by both: one number each (`keys`), of which `group` and `begin` are made."""
 
     keys: Numbers
     code: _Code
@@ -136,13 +130,7 @@ class Segments(Moments):
 
     Each begins where the one before it in its group ends, also where no interval is open. The last one of a group has no length
     and nothing open: what is asked for behind all intervals, or before those of the next group, is answered by it. There is
-    always one.
-
-    Attributes
-    ----------
-    counts
-        One column per kind: number of its open intervals, in the fewest bytes that hold the sum of all columns.
-    """
+    always one. `counts` has a column per kind: number of its open intervals, in the fewest bytes that hold the sum of all."""
 
     counts: tuple[Integers, ...]
 

@@ -86,15 +86,8 @@ class OnConsole:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: its name for programs and its title for people, what a row is, and its columns in order.
-
-    Attributes
-    ----------
-    when
-        Input or option without which it has no rows; "" for none.
-    page, console
-        Where the page and the console have it; None: they do not, or only as a drawing.
-    """
+    """One table: its name for programs and its title for people, what a row is, and its columns in order; the input or option
+    `when` it has rows ("": always); and where `page` and `console` have it (None: nowhere, or only as a drawing)."""
 
     name: str
     title: str

@@ -15,7 +15,7 @@ from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.graph import changes, path
 from nsys2prv.efficiency.graph.bounds import CLOCKS, LOADING, NOT_TYPICAL, ReplayBounds, UncertainRun
 from nsys2prv.efficiency.graph.replay import EdgeKind, Replay, replay
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph, graph_of_run, times_of_loading
+from nsys2prv.efficiency.graph.run_graph import IS_LOADING, BuiltGraph, graph_of_run, times_of_loading
 from nsys2prv.efficiency.intervals import Numbers
 from nsys2prv.efficiency.measure import measured_window
 from nsys2prv.efficiency.measured_run import MeasuredRun
@@ -35,8 +35,9 @@ from nsys2prv.vocabulary.terminal import grid
 from nsys2prv.vocabulary.wording import short, time
 
 _MEASURED = Column.ns("measured_ns", "as measured")
-_NEAR = 0.1
-"""Part of what was measured, at most, by which bounds differ where one number is given beside them."""
+_NEAR, _HARDLY, _OF_CHANGE = 0.1, 0.01, 0.5
+"""Part of what was measured, at most, by which bounds differ where one number is given beside them; the part by which they may
+do so in any case, and else the part of the change."""
 _TIMES = (
     Column.moment("begin_ns", "where it begins in the measured run"),
     Column.moment("end_ns", "where it ends there"),
@@ -230,7 +231,9 @@ def _replayed(
     parts = parts.with_columns(
         pl.lit(None if bound is None else pl.Series(values), pl.Int64).alias(name) for name, (values, bound) in columns.items()
     )
-    is_wide = (pl.col("most_ns") - pl.col("least_ns")).fill_null(0) > _NEAR * pl.col("measured_ns")
+    change = pl.max_horizontal((pl.col(bound) - pl.col("measured_ns")).abs() for bound in ("least_ns", "most_ns"))
+    widest = (_OF_CHANGE * change).clip(_HARDLY * pl.col("measured_ns"), _NEAR * pl.col("measured_ns"))
+    is_wide = (pl.col("most_ns") - pl.col("least_ns")).fill_null(0) > widest
     # The first and the last event of a part can be of different clocks.
     length, is_part, reasons = built.context.events.length, pl.col("part").is_not_null(), "; ".join(bounds.reasons)
     more = pl.lit(None if interval.most is None else interval.most - length, pl.Int64)
@@ -284,8 +287,8 @@ def _bounds(uncertain: UncertainRun, options: WhatIfOptions) -> ReplayBounds:
     elif options.ideal_network and not len(built.graph.of_kind(*changes.TRANSFERS)):
         unknown = [NO_TRANSFERS]
     loading, perhaps = options.data_loading, []
-    if loading is not None and loading < 1 and times_of_loading(built.context, at_start=True).height:
-        perhaps.append(changes.loading_times(built, loading, at_start=True))
+    if loading is not None and loading < 1 and times_of_loading(built.context, ~IS_LOADING).height:
+        perhaps.append(changes.loading_times(built, loading, which=~IS_LOADING))
     if loading is not None and 0 < loading < 1 and uncertain.waits_for_loading:
         perhaps.append(changes.loading_times(built, 0))
     bounds = uncertain.bounds(steps, loads=loading is None, perhaps=perhaps, unknown=unknown)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support.measured import MS, NCCL, finding, measured
+from support.measured import MS, NCCL, check, finding, measured
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.efficiency_options import NcclPolicy
@@ -84,7 +84,18 @@ def test_which_calls_create_the_context(calls: list[tuple[str, int, int]], creat
     rows = [(0, values[name], start * MS, end * MS) for name, start, end in calls]
     frame = pl.DataFrame(rows, schema=["task", "value", "start", "end"], orient="row")
     devices = pl.DataFrame({"task": [0], "devices": [1], "until": [500 * MS]})
-    assert creates_context(frame, devices, names)["start"].to_list() == [start * MS for start in created]
+    nowhere = pl.DataFrame(schema={"task": pl.Int64, "since": pl.Int64})
+    assert creates_context(frame, devices, names, nowhere)["start"].to_list() == [start * MS for start in created]
+
+
+def test_a_context_is_created_where_cupti_prepares_it(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    for start in (0, 500):
+        report.api_call("cudaHostAlloc_v3020", start * MS, (start + 200) * MS)
+    report.kernel("work", 400 * MS, 450 * MS, launch=(390 * MS, 391 * MS))
+    assert check(measured(tmp_path, report), "creating-context")[0] == "not decidable"
+    report.profiler("CUPTI: Resource Management", 100 * MS, 101 * MS)
+    assert finding(measured(tmp_path, report), "creating-context")["cost_ns"] == 199 * MS
 
 
 def test_a_group_of_calls_creates_communicators_where_it_ends() -> None:

@@ -44,23 +44,23 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(tmp_path: Path
     assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0, rank 0")
 
 
-@pytest.mark.parametrize(("moving", "lost"), [(4, 96 - 0.96), (6, 0)])
+@pytest.mark.parametrize(("moving", "lost"), [(4, 96 - 0.96), (6, 94 - 0.94)])
 def test_few_blocks_are_not_blamed_for_pages_that_move(tmp_path: Path, moving: int, lost: float) -> None:
     """Faults were not recorded: it is not known how long a kernel waits for them. The bar and the sentence say so."""
     made = report(**A100)
     made.kernel("add(int)", 0, 100 * MS, gridX=1, blockX=128)
     made.copy(10 * MS, (10 + moving) * MS, 65_536, kind=11, stream=13)
     result = measured(tmp_path, made)
-    assert costs(result).get("few-blocks", 0) == pytest.approx(lost * MS, rel=0.01)
+    assert costs(result)["few-blocks"] == pytest.approx(lost * MS, rel=0.01)
     # What the kernel did meanwhile is not known.
     bar = {part.name: part.value for part in wall_time_parts(result.tables)}
-    assert bar == {"compute": (100 - moving) * MS * (lost > 0), "paging": moving * MS if lost else 100 * MS}
+    assert bar == {"compute": 96 * MS if moving == 4 else 0, "paging": 4 * MS if moving == 4 else 100 * MS}
     made.gpu_page_fault(10 * MS, 70 * MS, 1)
     assert costs(measured(tmp_path, made)) == {"few-blocks": 40 * MS - 40 * MS // 100}
 
 
 @pytest.mark.parametrize(
-    ("columns", "beside", "sizes"), [({"gridX": 60}, False, A100), ({"gridX": 1}, True, A100), ({"gridX": 1}, False, {})]
+    ("columns", "beside", "sizes"), [({"gridX": 98}, False, A100), ({"gridX": 1}, True, A100), ({"gridX": 1}, False, {})]
 )
 def test_many_blocks_several_kernels_at_once_and_unknown_gpus_are_not_blamed(
     tmp_path: Path, columns: dict[str, int], beside: bool, sizes: dict[str, int]
@@ -115,9 +115,14 @@ def test_layouts_precision_and_chains(tmp_path: Path) -> None:
 def test_element_wise_kernels_that_wait_for_pages_are_not_to_be_fused(tmp_path: Path) -> None:
     made = report()
     for index in range(220):
-        made.kernel(ELEMENT_WISE, index * MS, (index + 1) * MS)
+        made.kernel(ELEMENT_WISE.replace("kernel", f"kernel{index % 2}"), index * MS, (index + 1) * MS)
     assert costs(measured(tmp_path, made)) == {"unfused-kernels": 219 * MS}
     made.gpu_page_fault(0, 215 * MS, 1)
+    assert "unfused-kernels" not in costs(measured(tmp_path, made))
+    # One that is there again and again does something else each time.
+    made = report()
+    for index in range(220):
+        made.kernel(ELEMENT_WISE, index * MS, (index + 1) * MS)
     assert "unfused-kernels" not in costs(measured(tmp_path, made))
 
 

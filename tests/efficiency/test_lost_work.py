@@ -109,12 +109,26 @@ def test_where_all_is_recorded_nothing_is_lost(tmp_path: Path) -> None:
 def test_one_launch_without_any_work_is_lost_work(tmp_path: Path) -> None:
     report = ReportBuilder().gpu(0)
     report.copy(20 * US, MS, 1 << 20, launch=(0, 10 * US))
-    report.api_call("cudaLaunchKernel_v7000", MS, 2 * MS)
+    report.api_call("cudaLaunchKernel_v7000", 50 * MS, 51 * MS)
     result = measured(tmp_path, report)
     reason = "of most launches no work is recorded: 1 calls, 0 kernels and graphs"
     assert check(result, "idle-devices") == ("not decidable", reason)
     row = what_if([tmp_path / "rank0.sqlite"], WhatIfOptions(scale=scalings("*=0.5"))).what_if.row(0, named=True)
     assert (row["least_ns"], row["reason"]) == (None, reason)
+    for begin in range(MS, 40 * MS, MS):
+        report.copy(begin + 20 * US, begin + MS // 2, 1 << 20, launch=(begin, begin + 10 * US))
+    assert check(measured(tmp_path, report), "idle-devices")[0] == "not found"
+
+
+def test_what_is_captured_into_a_graph_is_not_lost(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("k", 20 * US, MS, launch=(0, 10 * US))
+    report.api_call("cudaStreamBeginCapture_v10000", 100 * MS, 100 * MS + US)
+    for call in range(101, 151):
+        report.api_call("cudaLaunchKernel_v7000", call * MS, call * MS + US)
+    report.api_call("cudaStreamEndCapture_v10000", 160 * MS, 161 * MS)
+    report.kernel("k", 171 * MS, 200 * MS, launch=(170 * MS, 170 * MS + US))
+    assert not any("lost" in text for text in measured(tmp_path, report).head["warnings"])
 
 
 def test_ranges_that_go_on_without_launches_tell_that_calls_were_lost(tmp_path: Path) -> None:

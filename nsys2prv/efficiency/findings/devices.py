@@ -429,16 +429,18 @@ class UnfusedKernels(_KernelRule, kind="unfused-kernels"):
         kernels = evidence.rows.located(chained.filter(is_element_wise.any().over("row", "chain")))
         kernels = kernels.filter(pl.col("device") >= 0)
         is_longest = pl.int_range(pl.len()).over("row", "chain") == _LENGTH.arg_max().over("row", "chain")
+        # A kernel again does the same to something else.
+        stays = is_longest | (pl.col("value") == pl.col("value").shift().over("row", "chain")).fill_null(value=False)
         # What they wait for pages is that of unified memory.
         waits = evidence.run.page_waits.inside(*(kernels[name].to_numpy() for name in ("device", "start", "end")))
-        return kernels.with_columns(cost=pl.when(is_longest).then(0).otherwise(_LENGTH - pl.Series(waits)))
+        return kernels.with_columns(cost=pl.when(stays).then(0).otherwise(_LENGTH - pl.Series(waits)))
 
 
 # -- kernels that use a part of the GPU -------------------------------------------------------------
 
 
-class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE, rule.PAGE_WAITS)):
-    largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.5, "above, little can be won")
+class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
+    largest_part = Threshold("largest part of the multiprocessors, times that of a warp", 0.9, "above, little can be won")
     shortest = Threshold("shortest kernel", 50_000, "a shorter one is mostly latency, with any number of blocks", "ns")
     least = Threshold.least_share(0.05, "less is not worth another kernel")
     names_sizes = True
@@ -456,8 +458,8 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE, rule.PAGE_
         is_single = run.on_devices.counts[KERNEL] == 1
         device, start, end = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
         alone = time_where(run.on_devices, is_single, (device, start, end))
-        # More blocks wait for pages that move as long.
-        alone = np.maximum(alone - run.page_waits.inside(device, start, end), 0)
+        # More blocks wait for pages that move as long. Where faults were not recorded, this wait may be longer.
+        alone = np.maximum(alone - run.page_moves.inside(device, start, end), 0)
         return kernels.with_columns(cost=(pl.Series(alone) * (1 - part)).round().cast(pl.Int64))
 
 

@@ -123,7 +123,7 @@ class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COP
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """Batches are there at once, also where another thread loads them."""
-        return loading_times(built, 0, evidence.tasks_of(finding.losses.indices))
+        return loading_times(built, 0, evidence.tasks_of(finding.losses.indices), ~pl.col("is_at_start"))
 
 
 class SynchronizationStalls(GapRule, kind="synchronization-stalls"):

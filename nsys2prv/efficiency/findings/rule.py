@@ -25,7 +25,7 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
-from nsys2prv.efficiency.run_events import NCCL_REGIONS, OS_TYPES, PAGE_FAULTS
+from nsys2prv.efficiency.run_events import NCCL_REGIONS, OS_TYPES
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
@@ -208,12 +208,6 @@ def _unified(evidence: Evidence) -> str | None:
     return "not recorded: migrations of unified memory (--cuda-um-gpu-page-faults, --cuda-um-cpu-page-faults)"
 
 
-def _page_waits(evidence: Evidence) -> str | None:
-    waiting, computing = (evidence.tables["absent_time"][name].sum() for name in ("paging_ns", "compute_ns"))
-    is_open = 2 * waiting > computing and evidence.run.frame(PAGE_FAULTS).is_empty()
-    return "how long kernels wait for pages was not recorded (--cuda-um-gpu-page-faults=true)" if is_open else None
-
-
 def _matched_collectives(evidence: Evidence) -> str | None:
     nccl = evidence.run.measured(Nccl)
     if nccl.waits.height and not nccl.waits["complete"].any():
@@ -311,7 +305,6 @@ PARTNERS = Need(
     ),
 )
 GPU_SIZE = Need("multiprocessors of the GPUs", _gpu_size)
-PAGE_WAITS = Need("how long kernels wait for pages of unified memory, where they may do so for most of their time", _page_waits)
 EQUAL_GPUS = Need("GPUs of one kind, and what their multiprocessors hold", partial(_gpu_size, of_one_kind=True))
 ANY_WORK = Need("kernels or copies")
 NCCL_KERNELS = Need("NCCL kernels")

@@ -11,6 +11,7 @@ with the shortest and with the longest of these times. Besides,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from nsys2prv.efficiency.measured_run import NO_CALL, PAGE_MOVES
 from nsys2prv.efficiency.meters.recording_checks import device_clocks, lost_work
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, PAGE_FAULTS
 from nsys2prv.errors import counted
+from nsys2prv.sources.host.call_chains import SAMPLED_MODULE
 from nsys2prv.vocabulary.call_names import TIMERS
 
 CLOCKS = "times of different clocks can be wrong against each other"
@@ -38,6 +40,8 @@ _LONGER = "ranks that are not in the run may take longer, too"
 
 LATENCY = 20_000
 """ns that are usual between two operations of a stream."""
+_DRIVER = r"libcuda\.so|\[vdso\]"
+"""In names of modules in which a thread polls for the device, which is in no call that was recorded."""
 _LEAST_OFF_CPU = 10_000
 """ns off its CPU in which a thread can wait for something: less is what a change of threads takes."""
 _LONG_WAIT = 1_000_000
@@ -66,13 +70,15 @@ class OpenWaits:
 
     def __init__(self, built: BuiltGraph) -> None:
         graph = built.graph
-        may_wait = np.isin(graph.kind, (EdgeKind.HOST, EdgeKind.STREAM_ORDER)) & (graph.weight >= _LEAST_OFF_CPU)
+        kinds = (EdgeKind.HOST, EdgeKind.STREAM_ORDER, EdgeKind.LAUNCH)
+        may_wait = np.isin(graph.kind, kinds) & (graph.weight >= _LEAST_OFF_CPU)
         edges = Edges(graph, np.flatnonzero(may_wait))
         rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
         is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
         is_host, is_seen = edges.kind == EdgeKind.HOST, is_scheduled[edges.row]
         off_cpu = Spans(times.select("row", "start", "end")).inside(edges.row, edges.begin, edges.end, is_seen)
-        wait = np.where(is_host, np.where(is_seen, off_cpu, _unseen(built, edges)), edges.weight - LATENCY)
+        unseen, polling = _unseen(built, edges)
+        wait = np.where(is_host, np.where(is_seen, off_cpu + polling, unseen), edges.weight - LATENCY)
         wait[is_host & built.labels.by_name(pl.col("name").str.contains(TIMERS))[edges.label]] = 0
         is_open = wait >= _LEAST_OFF_CPU
         waits = (built.labels.causes == NO_CALL) | waits_in_os(built.labels)
@@ -100,18 +106,21 @@ class OpenWaits:
         return shorter
 
 
-def _unseen(built: BuiltGraph, edges: Edges) -> Numbers:
+def _unseen(built: BuiltGraph, edges: Edges) -> tuple[Numbers, Numbers]:
     """Time of threads in edges in which they may wait, by what they do and by samples, ns: each stands for the time to the next
-    one, as usual."""
-    length = edges.end - edges.begin
-    outside = (built.labels.causes[edges.label] == NO_CALL) & (length >= LEAST_PAUSE)
-    unseen: Numbers = np.where(outside | waits_in_os(built.labels)[edges.label], length, 0)
+    one, as usual; and of it time in no call in which they are seen in the driver, where they poll for the device."""
+    length, names = edges.end - edges.begin, built.context.events.names(SAMPLED_MODULE)
+    outside = built.labels.causes[edges.label] == NO_CALL
     samples = built.context.frame(FUNCTION_SAMPLES).sort("row", "start")
     period = samples.select(pl.col("start").diff().over("row").median()).item() or 0
-    sampled_at = Moments.of(samples["row"].to_numpy(), samples["start"].to_numpy())
-    count = sampled_at.find(edges.row, edges.end - 1) - sampled_at.find(edges.row, edges.begin - 1)
-    unseen -= np.minimum((count * period).astype(np.int64), unseen)
-    return unseen
+    is_driver = pl.col("module").is_in([module for module, name in names.items() if re.search(_DRIVER, name)]).fill_null(False)
+    seen = []
+    for of_samples in (samples.filter(~is_driver), samples.filter(is_driver)):
+        sampled_at = Moments.of(of_samples["row"].to_numpy(), of_samples["start"].to_numpy())
+        count = sampled_at.find(edges.row, edges.end - 1) - sampled_at.find(edges.row, edges.begin - 1)
+        seen.append(np.minimum((count * period).astype(np.int64), length))
+    may_wait = (outside & (length >= LEAST_PAUSE)) | waits_in_os(built.labels)[edges.label]
+    return np.where(may_wait, length - seen[0], 0), np.where(outside, seen[1], 0)
 
 
 class UncertainRun:

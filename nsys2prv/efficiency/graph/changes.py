@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.graph.cuda_waits import named_values
 from nsys2prv.efficiency.graph.moments import CLASS_QUANTILE
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
-from nsys2prv.efficiency.graph.run_graph import BuiltGraph, times_of_loading
+from nsys2prv.efficiency.graph.run_graph import IS_LOADING, BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers, Spans
 from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, LATE_START, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
@@ -95,10 +95,10 @@ def no_launch_cost(built: BuiltGraph) -> Step:
     return step
 
 
-def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None, *, at_start: bool = False) -> Step:
-    """Times in which hosts of some tasks (None: of all) load data take so many times as long, and so does all that threads do
-    which wake them; `at_start`: as of `times_of_loading`."""
-    task, loads = built.context.events.rows.task, times_of_loading(built.context, at_start=at_start)
+def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None = None, which: pl.Expr = IS_LOADING) -> Step:
+    """Times in which hosts of some tasks (None: of all) load data (`which`: as of `times_of_loading`) take so many times as
+    long, and so does all that threads do which wake them."""
+    task, loads = built.context.events.rows.task, times_of_loading(built.context, which)
     is_of_tasks = np.isin(task[loads["row"].to_numpy()], task if tasks is None else tasks)
     spans, wake_ups = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean))), built.graph.of_kind(EdgeKind.WAKE_UP)
     loaders = np.setdiff1d(wake_ups.source_row[_hold_ends(spans, wake_ups, wake_ups.kind >= 0)], loads["row"].to_numpy())
@@ -115,13 +115,7 @@ def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None =
 
 
 def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
-    """Kernels, copies and graphs take other times.
-
-    Raises
-    ------
-    UsageError
-        When nothing fits a pattern.
-    """
+    """Kernels, copies and graphs take other times; a UsageError when nothing fits a pattern."""
     names, copies = names_of_work(built), named_values(built.context, event_types.MEMORY_OPERATION)
     factors = np.ones(built.labels.frame.height)
     for scaling in scalings:
@@ -146,13 +140,7 @@ def scaled_work(built: BuiltGraph, scalings: Sequence[Scaling]) -> Step:
 
 
 def median_of_ranks(built: BuiltGraph, ranks: Sequence[int]) -> Step:
-    """Kernels of some ranks take the median of the other ranks: `as_others`.
-
-    Raises
-    ------
-    UsageError
-        When the run has no such rank.
-    """
+    """Kernels of some ranks take the median of the other ranks: `as_others`; a UsageError when the run has no such rank."""
     rows = built.context.events.rows
     of_rank = {task.rank: place for place, task in enumerate(rows.tasks)}
     if missing := [rank for rank in ranks if rank not in of_rank]:

@@ -243,14 +243,8 @@ def replay(graph: RunGraph, steps: Sequence[Step] = ()) -> Replay:
 def replays(
     graph: RunGraph, steps: Sequence[Step], variants: Sequence[Variant] = (as_changed,), *, with_edges: bool = True
 ) -> list[Replay]:
-    """Replay a graph with changes (`steps`), one after the other, in several variants at once: the weights of a block
-    of edges are the same for all.
-
-    Raises
-    ------
-    UsageError
-        When all times that become longer add up to more than 104 days.
-    """
+    """Replay a graph with changes (`steps`), one after the other, in several variants at once: the weights of a block of edges
+    are the same for all. A UsageError when all times that become longer add up to more than 104 days."""
     size = len(graph.time)
     results = [
         (np.zeros(2, dtype=np.int64), np.empty_like(graph.time), np.empty(size * with_edges, dtype=np.int32)) for _ in variants

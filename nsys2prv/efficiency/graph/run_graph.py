@@ -24,8 +24,12 @@ from nsys2prv.vocabulary.name_rules import first_match
 
 LEAST_PAUSE = 100_000
 """ns in which a thread is in no call before it can have waited for another one: between launches it takes less."""
+_LONGEST_TELLING = 1_000_000
+"""ns from the end of the work before a function of the host to what the thread does then: it runs, and wakes the thread."""
 LEAST_LOADING_NS = 1_000_000
 """Shortest time in no call that can be loading of data: a batch that is ready is copied within some 100 us."""
+_FEWEST_LOADS = 3
+"""Times of loading of a thread: fewer may be its set-up."""
 LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
 _MOST_OVERLAPS = 0.01
@@ -121,22 +125,33 @@ def _whole_polls(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(frame.select("row", "start", "end", "number", "value") for frame in (whole, others))
 
 
-def times_of_loading(run: MeasuredRun, *, at_start: bool = False) -> pl.DataFrame:
+IS_LOADING = ~pl.any_horizontal("is_at_start", "is_after_results")
+"""Which times of loading are nothing else for sure."""
+
+
+def times_of_loading(run: MeasuredRun, which: pl.Expr = IS_LOADING) -> pl.DataFrame:
     """Times in which threads load data, ns (`row` of the thread, `begin`, `end`): they are in no CUDA or MPI call for long, and
     then first copy to the device. The rule is that of the finding `data-loading`, without its device. What a thread does before
-    it launches first may be its start-up, too: it is apart, `at_start`."""
+    its first kernel (without any, its first copy), or hardly ever, may be its start-up (`is_at_start`), and after a copy of
+    results it may write these (`is_after_results`)."""
     since = pl.col("until").shift(1).over("row")
     calls = _calls_by_thread(run.calls).select("row", begin=since, end="begin")
     pauses = calls.filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
-    is_copy = run.is_named(run.operations, event_types.MEMORY_OPERATION, f"^{event_types.COPY_KINDS[1]}$")
-    is_large = (run.operations["size"] >= LEAST_LOADING_BYTES).fill_null(False)
-    launches = launches_of(run).with_columns(is_batch=is_copy & is_large)
+    is_batch, is_result = (
+        run.is_named(run.operations, event_types.MEMORY_OPERATION, f"^{event_types.COPY_KINDS[kind]}$") for kind in (1, 2)
+    )
+    is_batch &= (run.operations["size"] >= LEAST_LOADING_BYTES).fill_null(False)
+    is_kernel = run.operations["number"] != event_types.MEMORY_OPERATION
+    launches = launches_of(run).with_columns(is_batch=is_batch, is_after_results=is_result, is_kernel=is_kernel)
     launched = launches.filter(pl.col("row").is_in(pauses["row"].unique().implode())).sort("launched", "is_batch")
-    launched = launched.with_columns(first=pl.col("launched").first().over("row"))
-    followed = with_last(pauses, "end", launched, "launched", "row", strategy="forward")
-    is_at_start = pl.col("begin") < pl.col("first")
-    loads = followed.filter("is_batch", is_at_start if at_start else ~is_at_start)
-    return loads.select("row", "begin", "end").cast(pl.Int64)
+    before = launched.select("row", "is_after_results", former="launched")
+    at = pl.col("launched")
+    first = launched.group_by("row").agg(first=pl.coalesce(at.filter("is_kernel").min(), at.min()))
+    followed = with_last(pauses, "end", launched.select("row", "launched", "is_batch"), "launched", "row", strategy="forward")
+    loads = with_last(followed.filter("is_batch").join(first, on="row", how="left"), "begin", before, "former", "row")
+    is_at_start = (pl.col("begin") < pl.col("first")) | (pl.len().over("row") < _FEWEST_LOADS)
+    loads = loads.with_columns(pl.col("is_after_results").fill_null(False), is_at_start=is_at_start)
+    return loads.filter(which).select("row", "begin", "end").cast(pl.Int64)
 
 
 def _add_copy_engines(parts: GraphParts) -> None:
@@ -248,7 +263,7 @@ def _add_host_edges(parts: GraphParts, is_replaced: Mask) -> None:
 
 
 def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
-    """Starts of calls that waited for a thread which launches on the same stream, and the ends of its calls."""
+    """Starts of calls that waited for a thread which launches on the same stream, or for its work, and the ends of these."""
     points, row = parts.points, parts.points.row
     threads = parts.launches.select(pl.Series("stream", row[points.start[: points.devices]]), thread="row")
     counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").len()
@@ -263,6 +278,15 @@ def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
     begun = calls.filter(~pl.col("is_end") & pl.Series(points.label[moment] == NONE))
     last = with_last(begun, "moment", ended, "waker", "stream", allow_exact_matches=False)
     woken, waker = columns_of(last, "moment", "waker")
+    # A function of the host in a stream tells the thread that launched it that all work before is done.
+    told = points.intervals(parts.labels.by_name(pl.col("name").str.contains("LaunchHostFunc"))[points.label_of])
+    launched = parts.launches.with_row_index("operation").filter(pl.col("launched") >= 0)
+    told = with_last(told, "begin", launched, "launched", "row").drop_nulls("operation")
+    following, has_before = np.full(len(row), NONE, dtype=np.int64), np.flatnonzero(points.before != NONE)
+    following[points.before[has_before]] = has_before
+    after, ended = following[told["end"].to_numpy()], points.end[told["operation"].to_numpy()]
+    is_soon = (after != NONE) & (points.time[after] - points.time[ended] <= _LONGEST_TELLING)
+    woken, waker = np.concatenate([woken, after[is_soon]]), np.concatenate([waker, ended[is_soon]])
     pause = points.time[woken] - points.time[np.maximum(points.before[woken], 0)]
-    is_woken = (waker > points.before[woken]) & (pause >= LEAST_PAUSE)
+    is_woken = (waker > points.before[woken]) & (waker < woken) & (pause >= LEAST_PAUSE)
     return woken[is_woken], waker[is_woken]

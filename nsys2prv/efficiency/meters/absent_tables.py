@@ -238,15 +238,7 @@ def not_compared(
     their hosts (`device_clocks`), or whose work was not recorded (`lost_work`): the `reason`, CONTRADICTED or LOST.
 
     What is recorded of such a device is known. What comparing it with its host would say is not: why it waits, and what the
-    host did meanwhile. Sums are the same.
-
-    Parameters
-    ----------
-    tables
-        By name, with the columns of the registry.
-    devices, tasks
-        Names of the devices, and of the tasks that use them.
-    """
+    host did meanwhile. Sums are the same. `tables` are by name, with the columns of the registry; `tasks` use the devices."""
     if not devices:
         return dict(tables)
     changed = dict(tables)

@@ -21,9 +21,10 @@ from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Time
 from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.efficiency.meters.recording_checks import LostWork
+from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
 from nsys2prv.efficiency.meters.regions import MOST_REGIONS, iterations_in_window, named_ranges, ranges_of_tasks
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, RANGES
+from nsys2prv.errors import counted
 from nsys2prv.sources.host import call_chains
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import time
@@ -111,9 +112,11 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     spent, kernels = (int(of_devices[name].sum()) for name in ("paging_ns", "compute_ns"))
     text = f"kernels may wait for pages of unified memory in {time(spent)} of {time(kernels)}: efficiencies count it as useful"
     warnings = [text] if spent > PAGE_MOVES * kernels else []
-    queued, gaps_queued = sums["parts"].filter(part="queued").select(pl.col("late", "times_late").sum()).row(0)
+    is_compared = ~pl.col("device").is_in(list(run.measured(DeviceClocks).contradictions))
+    of_late = sums["parts"].filter(is_compared, part="queued").select(pl.col("late", "times_late").sum())
+    queued, times_late = of_late.row(0)
     if queued > _MUCH_QUEUED * float(of_devices["elapsed_ns"].sum()) and run.measured(LostWork).reason is None:
-        late = f"work starts {time(queued / gaps_queued)} (mean of {gaps_queued:,} gaps) after it was launched"
+        late = f"work starts {time(queued / times_late)} (mean of {counted(times_late, 'time')}) after it was launched"
         why = "other processes may use it (nvidia-smi), or it sleeps"
         warnings.append(f"{late}, while nothing that was recorded runs on its device: {why}")
     waits = (sums[name] for name in ("of_hosts", "waits_for_nccl", "starved_beside_nccl"))
@@ -215,10 +218,10 @@ def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.Data
     `AbsentTime`."""
     columns = pl.col("number", "value", "source", "destination", "row", "start")
     pieces = pieces.hstack(run.operations.select(columns.gather(pl.lit(pieces["operation"]))))
-    of_gaps = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum())
-    total, long = pl.col("total"), pl.col("total").filter(pl.col("total") > LATE_START)
-    of_long = {"late": long.sum(), "times_late": long.len().cast(pl.Int64)}
-    by_part = of_gaps.group_by(_PART_KEY).agg(count=pl.len().cast(pl.Int64), longest=total.max(), total=total.sum(), **of_long)
+    total, long = pl.col("total"), _LENGTH.filter(_LENGTH > LATE_START)
+    of_gaps = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum(), late=long.sum(), times_late=long.len().cast(pl.Int64))
+    sums = {"count": pl.len().cast(pl.Int64), "longest": total.max()}
+    by_part = of_gaps.group_by(_PART_KEY).agg(pl.col("total", "late", "times_late").sum(), **sums)
     waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS) & pl.col("is_waited")).select(
         "device", "row", "start", "begin", "end", "part"
     )

@@ -124,13 +124,7 @@ TABLES = (KERNELS, FAMILIES, KERNEL_DEVICES, KERNEL_HISTOGRAMS, KERNEL_MODES)
 
 @dataclass(frozen=True)
 class Kernels(Measurement):
-    """Durations of all kernels.
-
-    Attributes
-    ----------
-    by_device
-        Columns `number`, `value`, `device`, `count` and `total` (ns) of all kernels but NCCL's, and of graphs.
-    """
+    """Durations of all kernels but NCCL's, and of graphs, `by_device`: `number`, `value`, `device`, `count`, `total` (ns)."""
 
     by_device: pl.DataFrame
 

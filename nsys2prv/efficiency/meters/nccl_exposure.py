@@ -53,15 +53,10 @@ _BLOCKING = ["hidden_wait", "blocking", "late_rank", "own_blocking"]
 
 @dataclass(frozen=True)
 class NcclExposure(Measurement):
-    """Which NCCL kernels are exposed, and which of them block.
-
-    Attributes
-    ----------
-    kernels
-        All NCCL kernels: `row`, `start`, `end`, `task`, `device`, `communicator` and its name, `operation`, `ranks`, `size`,
-        `placement`, and of their time (ns) what is `exposed`, `blocking` (of it before a late rank arrived: `late_rank`, and on
-        its own device: `own_blocking`), and hidden and waited for (`hidden_wait`). Empty: there are none.
-    """
+    """Which NCCL kernels are exposed, and which of them block. `kernels` are all of them: `row`, `start`, `end`, `task`,
+    `device`, `communicator` and its name, `operation`, `ranks`, `size`, `placement`, and of their time (ns) what is `exposed`,
+    `blocking` (of it before a late rank arrived: `late_rank`, and on its own device: `own_blocking`), and hidden and waited for
+    (`hidden_wait`)."""
 
     kernels: pl.DataFrame
 

@@ -116,9 +116,13 @@ class LostWork(Measurement):
 
 def lost_work(run: MeasuredRun) -> LostWork:
     """Count launches and what they launched, of each task and part of the window."""
-    # These launch nothing on devices.
-    of_host = run.is_named(run.calls, event_types.CUDA_CALL, "HostFunc").to_numpy()
-    calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(run.launches_work & ~of_host))
+    # The first of these launches nothing on devices.
+    names = ("HostFunc", "StreamBeginCapture", "StreamEndCapture")
+    of_host, begins, ends = (run.is_named(run.calls, event_types.CUDA_CALL, name).cast(pl.Int64) for name in names)
+    # What is captured into a graph runs when that is launched.
+    captures = run.calls.select("row", edge=begins - ends).select(pl.col("edge").cum_sum().over("row")).to_series()
+    launching = run.launches_work & ((of_host == 0) & (captures <= 0)).to_numpy()
+    calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(launching))
     # Those that failed launched nothing.
     calls = calls if run.events.failed_launches < calls.sum() else np.zeros_like(calls)
     is_of_work = np.zeros(run.launches.height + 1, dtype=bool)
@@ -139,7 +143,9 @@ def lost_work(run: MeasuredRun) -> LostWork:
     lost = [count if count >= FEWEST_CALLS else 0 for count in counts]
     of_calls, of_work = int(calls.sum()), int(launched.sum())
     reason = _ranges_without_launches(run)
-    if of_calls >= (FEWEST_CALLS if of_work else 1) + CALLS_OF_WORK * of_work:
+    # Beside many copies a launch that may have failed does not count, either.
+    least = FEWEST_CALLS if of_work or run.operations.height >= FEWEST_CALLS * of_calls else 1
+    if of_calls >= least + CALLS_OF_WORK * of_work:
         reason = f"of most launches no work is recorded: {of_calls:,} calls, {of_work:,} kernels and graphs"
     if reason is not None:
         return LostWork(reason, *lost, warnings=[f"{reason}; it is not known when devices are idle"])

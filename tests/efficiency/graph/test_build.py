@@ -131,6 +131,36 @@ def test_polls_with_a_time_out_that_follow_each_other_are_one_wait(tmp_path: Pat
     assert row["most_ns"] == row["measured_ns"]
 
 
+@pytest.mark.parametrize("module", ["libcuda.so.525", "program"])
+def test_a_thread_that_is_in_the_driver_in_no_recorded_call_may_wait(module: str, tmp_path: Path) -> None:
+    report = ReportBuilder().on_cpu(0, 52 * MS)
+    report.kernel("work", 20 * US, 50 * MS, launch=(0, 10 * US))
+    for sampled in range(MS // 2, 50 * MS, MS):
+        report.cpu_sample(sampled, [("poll", module)])
+    report.kernel("after", 50 * MS + 30 * US, 51 * MS, launch=(50 * MS + 10 * US, 50 * MS + 20 * US))
+    row = replayed(report, tmp_path, scale="work=0.5")
+    shorter = (50 * MS - 20 * US) // 2 if "cuda" in module else 0
+    assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - shorter, row["measured_ns"])
+
+
+def test_work_that_starts_long_after_its_launch_may_wait_for_other_streams(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for begin in range(0, 200 * MS, 20 * MS):
+        report.kernel("work", begin + 20 * US, begin + 10 * MS, launch=(begin, begin + 10 * US), stream=14)
+        report.copy(begin + 10 * MS, begin + 11 * MS, 1 << 20, kind=2, launch=(begin + 20 * US, begin + 11 * MS), stream=7)
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["least_ns"] < row["measured_ns"] - 9 * 5 * MS
+
+
+def test_a_function_of_the_host_tells_its_thread_that_work_is_done(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.kernel("work", 20 * US, 50 * MS, launch=(0, 10 * US))
+    report.api_call("cuLaunchHostFunc", 20 * US, 30 * US)
+    report.kernel("after", 50 * MS + 330 * US, 51 * MS, launch=(50 * MS + 300 * US, 50 * MS + 310 * US))
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["replayed_ns"] == row["least_ns"] == row["most_ns"] == row["measured_ns"] - (50 * MS - 20 * US) // 2
+
+
 def test_a_thread_that_is_seen_to_run_works(tmp_path: Path) -> None:
     row = replayed(pauses(off_cpu=False), tmp_path, scale="work=0.5")
     assert row["least_ns"] == row["most_ns"] == row["replayed_ns"] == row["measured_ns"] - 495 * US
