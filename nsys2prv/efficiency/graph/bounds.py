@@ -35,7 +35,7 @@ NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is 
 NOT_TIED = "clocks of ranks that wait for each other are not known against each other, or by more than can be counted"
 WAITS = "it is not known what host threads wait for while off their CPU or not seen to run, nor what idle streams wait for"
 PAGES = "it is not known how much of a kernel is taken by pages of unified memory that move, and stays"
-LOADING = "it is not known how far ahead data are loaded, nor what threads load before they launch first"
+LOADING = "it is not known how far ahead data are loaded, nor what may be start-up or writing of results"
 _LONGER = "ranks that are not in the run may take longer, too"
 
 LATENCY = 20_000
