@@ -170,10 +170,7 @@ def efficiency(
     ] = None,
     force: ForceResults = False,
     as_json: AsJson = False,
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Print also what to do about each finding, what was not found, and the tables."),
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Add advice, what was not found, and the tables.")] = False,
     *,
     options: EfficiencyOptions,
 ) -> None:

@@ -152,8 +152,7 @@ def collect(
     """Collect what a group of reports gives.
 
     `start` makes the empty `Collected` of some reports, with a folder for intermediate files; `progress` is called with the
-    number of rows that were read. Raises ReportError when a report breaks off, unless the others are to be read nevertheless.
-    """
+    number of rows read. Raises ReportError when a report breaks off, unless the others are to be read nevertheless."""
     # For this attempt alone: another worker may have died over the same group.
     folder = group.folder / f"group{group.reports[0].index}-{secrets.token_hex(4)}"
     timeline = group.timeline.value

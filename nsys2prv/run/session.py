@@ -288,9 +288,9 @@ class RunSession:
         rows = arrange(run.identities, surveys, options.ranks)
         if rows.table.is_empty():
             known = ranges({rank for identity in run.identities for rank in identity.known_ranks}) or "that are not known"
-            nothing = f"none of the ranks chosen has events; the reports are of ranks {known}"
+            nothing = [f"none of the ranks chosen has events; the reports are of ranks {known}"]
             said = ranked_warnings(text for identity in run.identities for text in identity.warnings)
-            raise NothingToTranslate(nothing if options.ranks else "; ".join(["the reports hold no events with rows", *said]))
+            raise NothingToTranslate("; ".join(nothing if options.ranks else ["the reports hold no events with rows", *said]))
         labels = Labels(itertools.chain.from_iterable(surveys), self.earlier, self._families)
         timeline = TimelinePlan(axis.placements, selection, self.fit(rows) if self.fit is not None else rows, labels)
         return RunPlan(reports, run, axis, timeline)

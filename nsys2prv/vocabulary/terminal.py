@@ -131,14 +131,14 @@ def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: frozen
     # The last line of each is just above the cells.
     above = zip(*([""] * (height - len(heading)) + heading for heading in headings), strict=True)
     cells = enumerate(zip(*above, *rows, strict=True))
-    shown = (told_apart(column, widths[place]) if place in texts else column for place, column in cells)
+    shown = (short_names(column, widths[place]) if place in texts else column for place, column in cells)
     return [_line(row, widths, texts) for row in zip(*shown, strict=True)]
 
 
-def told_apart(names: Sequence[str], longest: int = LONGEST_SHOWN) -> list[str]:
+def short_names(names: Sequence[str], longest: int = LONGEST_SHOWN) -> list[str]:
     """Names of a column without the middle of long ones; where these would look alike, the part in which they differ stays.
 
-    >>> told_apart(["kernel<of one kind, float>(arguments)", "kernel<of one kind, half>(arguments)"], 30)
+    >>> short_names(["kernel<of one kind, float>(arguments)", "kernel<of one kind, half>(arguments)"], 30)
     ['kernel<of ...float>...rguments)', 'kernel<of ...half>...rguments)']
     """
     cut = [short(name, longest) for name in names]

@@ -24,7 +24,7 @@ from nsys2prv.vocabulary.name_rules import first_match
 
 LEAST_PAUSE = 100_000
 """ns in which a thread is in no call before it can have waited for another one: between launches it takes less."""
-_LONGEST_TELLING = 1_000_000
+_LONGEST_FUNCTION = 1_000_000
 """ns from the end of the work before a function of the host to what the thread does then: it runs, and wakes the thread."""
 LEAST_LOADING_NS = 1_000_000
 """Shortest time in no call that can be loading of data: a batch that is ready is copied within some 100 us."""
@@ -278,14 +278,14 @@ def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
     begun = calls.filter(~pl.col("is_end") & pl.Series(points.label[moment] == NONE))
     last = with_last(begun, "moment", ended, "waker", "stream", allow_exact_matches=False)
     woken, waker = columns_of(last, "moment", "waker")
-    # A function of the host in a stream tells the thread that launched it that all work before is done.
-    told = points.intervals(parts.labels.by_name(pl.col("name").str.contains("LaunchHostFunc"))[points.label_of])
+    # A function of the host in a stream wakes the thread that launched it when all work before is done.
+    functions = points.intervals(parts.labels.by_name(pl.col("name").str.contains("LaunchHostFunc"))[points.label_of])
     launched = parts.launches.with_row_index("operation").filter(pl.col("launched") >= 0)
-    told = with_last(told, "begin", launched, "launched", "row").drop_nulls("operation")
+    functions = with_last(functions, "begin", launched, "launched", "row").drop_nulls("operation")
     following, has_before = np.full(len(row), NONE, dtype=np.int64), np.flatnonzero(points.before != NONE)
     following[points.before[has_before]] = has_before
-    after, ended = following[told["end"].to_numpy()], points.end[told["operation"].to_numpy()]
-    is_soon = (after != NONE) & (points.time[after] - points.time[ended] <= _LONGEST_TELLING)
+    after, ended = following[functions["end"].to_numpy()], points.end[functions["operation"].to_numpy()]
+    is_soon = (after != NONE) & (points.time[after] - points.time[ended] <= _LONGEST_FUNCTION)
     woken, waker = np.concatenate([woken, after[is_soon]]), np.concatenate([waker, ended[is_soon]])
     pause = points.time[woken] - points.time[np.maximum(points.before[woken], 0)]
     is_woken = (waker > points.before[woken]) & (waker < woken) & (pause >= LEAST_PAUSE)

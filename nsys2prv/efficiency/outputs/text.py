@@ -23,8 +23,8 @@ from nsys2prv.vocabulary.terminal import (
     Line,
     grid,
     is_too_wide,
+    short_names,
     styled_lines,
-    told_apart,
     wrapped_lines,
 )
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
@@ -234,7 +234,7 @@ def _table_lines(table: Table, tables: Frames, most: int, width: int | None) -> 
         texts = frozenset(place for place, column in enumerate(columns) if column.dtype is pl.String)
         shown = [frame.head(most)[column.name].to_list() for column in columns]
         by_column = (
-            told_apart(["-" if value is None else value for value in values])
+            short_names(["-" if value is None else value for value in values])
             if place in texts
             else [cell(column, value) for value in values]
             for place, (column, values) in enumerate(zip(columns, shown, strict=True))
