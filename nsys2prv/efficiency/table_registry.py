@@ -45,7 +45,7 @@ METERS: tuple[Meter, ...] = (
     Meter(run_totals.kernel_overlap, (), (run_totals.OVERLAP_SUMMARY, run_totals.OVERLAP), of_devices=True),
     Meter(
         measure_absent_time,
-        (nccl_stats.measure_nccl, event_edges, lost_work),
+        (nccl_stats.measure_nccl, event_edges, device_clocks, lost_work),
         ABSENT_TABLES,
         of_devices=True,
         takes_long=True,
