@@ -114,6 +114,8 @@ def _whole_polls(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
     """Calls, in which polls that follow each other with hardly anything between them, as after a time-out, are one wait."""
     is_poll, pause = pl.col("is_poll"), pl.col("start") - pl.col("end").shift()
     calls = calls.with_columns(is_poll=run.is_named(calls, event_types.OS_CALL, POLLS))
+    if not calls["is_poll"].any():
+        return calls.drop("is_poll")
     may_be_between = pl.col("number").is_in((event_types.OS_CALL, event_types.IO_CALL)) & ~is_poll
     is_again = (is_poll & is_poll.shift() & (pause < LEAST_PAUSE)).fill_null(False).over("row")
     polls = calls.filter(~may_be_between).with_columns(is_again=is_again)
@@ -278,15 +280,25 @@ def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
     begun = calls.filter(~pl.col("is_end") & pl.Series(points.label[moment] == NONE))
     last = with_last(begun, "moment", ended, "waker", "stream", allow_exact_matches=False)
     woken, waker = columns_of(last, "moment", "waker")
-    # A function of the host in a stream wakes the thread that launched it when all work before is done.
-    functions = points.intervals(parts.labels.by_name(pl.col("name").str.contains("LaunchHostFunc"))[points.label_of])
-    launched = parts.launches.with_row_index("operation").filter(pl.col("launched") >= 0)
-    functions = with_last(functions, "begin", launched, "launched", "row").drop_nulls("operation")
-    following, has_before = np.full(len(row), NONE, dtype=np.int64), np.flatnonzero(points.before != NONE)
-    following[points.before[has_before]] = has_before
-    after, ended = following[functions["end"].to_numpy()], points.end[functions["operation"].to_numpy()]
-    is_soon = (after != NONE) & (points.time[after] - points.time[ended] <= _LONGEST_FUNCTION)
-    woken, waker = np.concatenate([woken, after[is_soon]]), np.concatenate([waker, ended[is_soon]])
+    woken, waker = (np.concatenate(pair) for pair in zip((woken, waker), _after_host_functions(parts), strict=True))
     pause = points.time[woken] - points.time[np.maximum(points.before[woken], 0)]
     is_woken = (waker > points.before[woken]) & (waker < woken) & (pause >= LEAST_PAUSE)
     return woken[is_woken], waker[is_woken]
+
+
+def _after_host_functions(parts: GraphParts) -> tuple[Numbers, Numbers]:
+    """Moments at which threads go on after a function of the host that they launched as the last, and the ends of the work
+    before it: the function runs then, and wakes the thread."""
+    points, is_function = parts.points, parts.labels.by_name(pl.col("name").str.contains("LaunchHostFunc"))
+    if not is_function.any():
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    launched = parts.launches.with_row_index("operation").filter(pl.col("launched") >= 0)
+    last = with_last(points.intervals(is_function[points.label_of]), "begin", launched, "launched", "row").drop_nulls(
+        "operation"
+    )
+    following = np.full(len(points.before), NONE, dtype=np.int64)
+    has_before = np.flatnonzero(points.before != NONE)
+    following[points.before[has_before]] = has_before
+    after, ended = following[last["end"].to_numpy()], points.end[last["operation"].to_numpy()].astype(np.int64)
+    is_soon = (after != NONE) & (points.time[after] - points.time[ended] <= _LONGEST_FUNCTION)
+    return after[is_soon], ended[is_soon]
