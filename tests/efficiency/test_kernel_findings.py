@@ -41,7 +41,7 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(tmp_path: Path
     made.kernel("add(int)", 100 * MS, 300 * MS, gridX=1000, blockX=16)
     seen = finding(measured(tmp_path, made), "few-blocks")["seen"]
     assert seen.endswith("add(int) 249.984 ms, 150.000 ms of it with 1,000 blocks of 16 threads")
-    assert result.tables["findings"]["title"][0].endswith("use a small part of the GPU, on node01:D0, rank 0")
+    assert result.tables["findings"]["title"][0].endswith("use a part of the GPU only, on node01:D0, rank 0")
 
 
 @pytest.mark.parametrize(("moving", "lost"), [(4, 96 - 0.96), (6, 94 - 0.94)])
