@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 pytest.register_assert_rewrite("support")
 
+from support import QUICK  # noqa: E402
 from support.browser import Browser, browser_or_skip  # noqa: E402
 from support.checkout import NO_REPORTS, REAL_REPORTS  # noqa: E402
 from support.command_line import CommandLine  # noqa: E402
@@ -38,10 +39,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """`make test` tries fewer examples of hypothesis; how long one takes is up to the machine."""
-    examples = 15 if "not thorough" in config.option.markexpr else 200
+    """`make test` measures less, and tries fewer examples of hypothesis; how long one takes is up to the machine."""
+    QUICK.update({"no_critical_path": True} if "not thorough" in config.option.markexpr else {})
     checks = [HealthCheck.function_scoped_fixture]
-    settings.register_profile("nsys2prv", deadline=None, max_examples=examples, suppress_health_check=checks)
+    settings.register_profile("nsys2prv", deadline=None, max_examples=15 if QUICK else 200, suppress_health_check=checks)
     settings.load_profile("nsys2prv")
 
 

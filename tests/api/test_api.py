@@ -83,10 +83,6 @@ def test_functions_have_the_options_of_the_command_line_and_describe_them(functi
     assert not re.search("Choice|Policy|Range|Method|Scaling", str(inspect.signature(function)))  # type: ignore[arg-type]
 
 
-def test_a_run_shows_reports_ranks_devices_and_span(run: np.NsysRun, tmp_path: Path) -> None:
-    assert repr(run) == f"<NsysRun {tmp_path}: 2 reports, ranks 0-1, 2 devices on 1 host, 990 ns>"
-
-
 def test_a_run_that_cannot_be_read_shows_why(tmp_path: Path) -> None:
     run = np.open_run(tmp_path / "missing")
     assert "there is no such file" in repr(run)
@@ -94,7 +90,8 @@ def test_a_run_that_cannot_be_read_shows_why(tmp_path: Path) -> None:
         _ = run.ranks
 
 
-def test_ranks_devices_and_clocks_are_frames(run: np.NsysRun) -> None:
+def test_a_run_shows_its_reports_and_ranks_devices_and_clocks_are_frames(run: np.NsysRun, tmp_path: Path) -> None:
+    assert repr(run) == f"<NsysRun {tmp_path}: 2 reports, ranks 0-1, 2 devices on 1 host, 990 ns>"
     assert run.ranks.select("rank", "host", "process", "streams").rows() == [(0, "node01", 1000, 2), (1, "node01", 1001, 2)]
     assert run.devices.select("host", "device", "ranks").rows() == [("node01", 0, [0]), ("node01", 1, [1])]
     assert run.devices["name"].null_count() == 0
@@ -112,14 +109,15 @@ def test_events_have_places_times_and_attributes(run: np.NsysRun) -> None:
     assert found["event_type"].to_list() == ["CUDA kernel", "NCCL kernel"] * 2
     assert found["family"].str.contains("NCCL").to_list() == [False, True] * 2
     assert found["registers_per_thread"].to_list()[0] == 32
-
-
-def test_samples_have_values_and_no_end(run: np.NsysRun) -> None:
-    found = run.events("gpu-metrics").sort("device").collect()
-    assert found.select("device", "start", "end", "series", "value").rows() == [
+    samples = run.events("gpu-metrics").sort("device").collect()
+    assert samples.select("device", "start", "end", "series", "value").rows() == [
         (0, 190, None, "SM Active [Throughput %]", 50.0),
         (1, 190, None, "SM Active [Throughput %]", 50.0),
     ]
+    assert "nvtx" not in run.sources
+    assert run.events("nvtx").collect().is_empty()
+    with pytest.raises(UsageError, match=r"kernles.*kernels"):
+        run.events("kernles")
 
 
 def test_events_of_host_threads_have_their_thread_and_a_time_range_cuts_events(tmp_path: Path) -> None:
@@ -130,13 +128,6 @@ def test_events_of_host_threads_have_their_thread_and_a_time_range_cuts_events(t
         calls, kernels = whole.events("os-runtime").collect(), part.events("kernels").collect()
     assert calls.select("thread", "start", "end", "name").rows() == [(1000, 0, 100, "read")]
     assert kernels.select("start", "end").rows() == [(0, 1000)]
-
-
-def test_a_source_without_events_is_an_empty_frame_and_an_unknown_one_an_error(run: np.NsysRun) -> None:
-    assert "nvtx" not in run.sources
-    assert run.events("nvtx").collect().is_empty()
-    with pytest.raises(UsageError, match=r"kernles.*kernels"):
-        run.events("kernles")
 
 
 def test_options_take_texts_and_values(tmp_path: Path) -> None:
@@ -179,7 +170,6 @@ def test_closing_a_run_removes_its_files(tmp_path: Path) -> None:
     with np.open_run(small_run(tmp_path), scratch=scratch) as run:
         assert run.events("kernels").collect().height == 4
         assert list(scratch.iterdir())
-
     assert not list(scratch.iterdir())
     assert "closed" in repr(run)
     with pytest.raises(UsageError, match="the run is closed"):
@@ -284,7 +274,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with reports of the demo, of as few events as will do."""
     folder = tmp_path_factory.mktemp("notebook")
     (folder / "reports").mkdir()
-    small = replace(cluster_of_demo(gpus_per_node=2), iterations=6, layers=1, pause_ns=50_000_000, gpu_metrics_hz=0)
+    small = replace(cluster_of_demo(1, 2), iterations=6, layers=1, pause_ns=50_000_000, gpu_metrics_hz=0)
     write_reports(folder / "reports", small)
     return folder
 
@@ -309,7 +299,6 @@ def with_memory(result: EfficiencyResult) -> EfficiencyResult:
 def test_every_cell_of_the_notebook_runs_and_shows_something(folder: Path) -> None:
     kept = notebook.read_notebook()
     done = notebook.execute(kept, folder)
-
     for before, after in zip(kept["cells"], done["cells"], strict=True):
         if before["cell_type"] == "code":
             # On another run, but of the same kind.

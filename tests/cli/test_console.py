@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support import rest
 from support.command_line import CommandLine
 from support.failed_runs import contents, small_report
 
@@ -20,11 +21,7 @@ def report(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     "command",
-    [
-        "translate good.sqlite -o OUT",
-        "efficiency good.sqlite -o page.html",
-        pytest.param("demo DEMO --nodes 1 --gpus 1", marks=pytest.mark.thorough),
-    ],
+    ["translate good.sqlite -o OUT", *rest("efficiency good.sqlite -o page.html"), *rest("demo DEMO --nodes 1 --gpus 1")],
 )
 def test_a_quiet_command_prints_nothing_and_writes_the_same(
     command: str, command_line: CommandLine, report: Path, tmp_path: Path
@@ -78,6 +75,7 @@ def test_signs_that_the_encoding_lacks_are_replaced(
     assert text.count("\n") == plain.count("\n")
 
 
+@pytest.mark.thorough
 def test_the_summary_has_colors_on_a_terminal_and_the_same_text(command_line: CommandLine, report: Path) -> None:
     piped = command_line.run("efficiency", report, "-v")
     shown = command_line.on_terminal("efficiency", report, "-v", COLUMNS="1000")
@@ -110,7 +108,9 @@ def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: 
 
 
 def test_results_fit_into_the_terminal_and_are_whole_in_a_pipe(command_line: CommandLine, report: Path) -> None:
-    narrow = command_line.on_terminal("efficiency", report, "--no-color", COLUMNS="70")
+    colored = command_line.on_terminal("efficiency", report, COLUMNS="70")
+    assert len(COLOR.findall(colored)) > 10
+    narrow = COLOR.sub("", colored)
     piped = command_line.run("efficiency", report)
     assert max(map(len, piped.stdout.splitlines())) > 70
     results = narrow.partition("warning: ")[0]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import rest
 from support.simulated_clocks import KINDS, ClusterKind, simulate
 from support.told_intervals import aligned, compare_with_truth
 
@@ -18,9 +19,9 @@ from nsys2prv.clocks.sequence_matching import CollectiveSequence, SequenceMatch,
     ("kind", "method", "by", "most", "drift_ppm"),
     [
         ("NCCL", AlignMethod.AUTO, "collectives", 20_000, 0.5),
-        ("MPI", AlignMethod.AUTO, "collectives", 20_000, 0.5),
+        pytest.param("MPI", AlignMethod.AUTO, "collectives", 20_000, 0.5, marks=pytest.mark.thorough),
         ("MPI and its messages", AlignMethod.MPI, "collectives", 20_000, 0.5),
-        ("UTC seconds apart", AlignMethod.NCCL, "collectives", 20_000, 0.5),
+        pytest.param("UTC seconds apart", AlignMethod.NCCL, "collectives", 20_000, 0.5, marks=pytest.mark.thorough),
         ("MPI messages", AlignMethod.MESSAGES, "messages", 100_000, 15),
     ],
 )
@@ -40,7 +41,7 @@ def test_clocks_that_drift_are_aligned_by_what_ranks_have_in_common(
     assert min(placement.at(0) for placement in axis.placements) <= 0
 
 
-@pytest.mark.parametrize("method", [AlignMethod.UTC, AlignMethod.MONOTONIC])
+@pytest.mark.parametrize("method", [AlignMethod.UTC, *rest(AlignMethod.MONOTONIC)])
 def test_without_collectives_times_are_as_wrong_as_the_clocks(method: AlignMethod) -> None:
     reports = simulate(KINDS["NCCL"], 1)
     assert np.nanmedian(compare_with_truth(reports, aligned(reports, method)).of_hosts(same=False).errors) > 1e8

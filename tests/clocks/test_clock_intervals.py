@@ -110,7 +110,6 @@ def test_a_clock_that_is_slewed_is_followed() -> None:
     slewed = np.clip((events.time - 8e9) / 4e9, 0, 1) * 2 * MS * (events.clock == 1)
     found = find_steps(SharedEvents(events.event, events.clock, events.time + slewed.astype(np.int64)), 4)
     jumps = [step for step in found[1] if 5e-5 * (step.before - step.after) < abs(step.size)]
-
     assert list(found) == [1]
     assert sum(step.size for step in jumps) == pytest.approx(2 * MS, rel=0.05)
     assert (jumps[0].after, jumps[-1].before) == (pytest.approx(8e9, abs=6e8), pytest.approx(12e9, abs=6e8))

@@ -35,7 +35,6 @@ class Run:
 def test_lost_collectives_do_not_lead_to_wrong_matches(seed: int, lost: float) -> None:
     run = Run(seed, 4, lost=lost)
     events = Matching(run.sequences).events
-
     assert all((numbers >= 0).mean() > 0.6 for numbers in events)
     of_place: dict[int, set[int]] = {}
     for numbers, places in zip(events, run.places, strict=True):

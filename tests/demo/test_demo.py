@@ -190,7 +190,6 @@ def test_what_is_not_recorded_has_no_tables(run: Run, without: str, tables: set[
 def test_a_run_without_nccl_or_of_one_gpu_can_be_made() -> None:
     lone = Cluster(nodes=1, gpus_per_node=1, iterations=1, layers=1, with_nccl=False)
     tables = reports_of(lone)[0]
-
     assert tables[KERNELS]["streamId"].unique().to_list() == [7]
     assert "MPI_P2P_EVENTS" not in tables
     assert named(tables, "MPI_COLLECTIVES_EVENTS", "textId")["name"].to_list() == [

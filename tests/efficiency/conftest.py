@@ -11,8 +11,8 @@ from nsys2prv.efficiency.results import EfficiencyResult
 
 @pytest.fixture(scope="session")
 def slow_gpu(tmp_path_factory: pytest.TempPathFactory) -> EfficiencyResult:
-    """Numbers of two nodes with two GPUs each, one of them slow."""
-    cluster = Cluster(nodes=2, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=1000)
+    """Numbers of three nodes with a GPU each, one of them slow."""
+    cluster = Cluster(nodes=3, gpus_per_node=1, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=1000)
     reports = write_reports(tmp_path_factory.mktemp("slow_gpu"), cluster)
     return measure(reports, EfficiencyOptions(regions=("*",), per_iteration="iteration"))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support import QUICK, rest
 from support.browser import Browser, PageReader, with_script
 from support.command_line import CommandLine
 from support.hostile_report import BEFORE, BEHIND
@@ -15,7 +16,7 @@ from support.report_builder import ReportBuilder
 
 import nsys2prv as np
 from nsys2prv.efficiency.comparison import compare
-from nsys2prv.efficiency.efficiency_options import CompareOptions
+from nsys2prv.efficiency.efficiency_options import CompareOptions, EfficiencyOptions
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import comparison_page
 from nsys2prv.efficiency.results import ComparisonResult, EfficiencyResult
@@ -36,7 +37,7 @@ def trained(folder: Path, ranks: int, kernel: int, host: int) -> EfficiencyResul
                 at += length * 1000 + 30_000
             at += host * 1000
     written(folder, *reports)
-    return measure([folder])
+    return measure([folder], EfficiencyOptions(**QUICK))
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +124,7 @@ def test_tables_of_the_page_open(compared: Callable[..., ComparisonResult], brow
     assert min(heights) > 0
 
 
-@pytest.mark.parametrize(
-    "first", [0, *(pytest.param(first, marks=pytest.mark.thorough) for first in range(12, len(HOSTILE), 12))], ids=str
-)
+@pytest.mark.parametrize("first", [0, *rest(*range(12, len(HOSTILE), 12))], ids=str)
 def test_hostile_texts_are_texts(runs: dict[str, EfficiencyResult], browser: Browser, first: int) -> None:
     pieces = HOSTILE[first : first + 12]
     given, labels = [], []
@@ -155,7 +154,6 @@ def test_axe_finds_nothing_serious(compared: Callable[..., ComparisonResult], br
       document.title = "axe: " + serious.map((one) => one.id).join(" ");
     }});"""
     dump, _ = browser.in_colours(with_script(page_of(result), script), dark=dark)
-
     assert PageReader(dump).all("title")[0].text == "axe: "
 
 

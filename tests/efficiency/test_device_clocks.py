@@ -26,7 +26,7 @@ def run(folder: Path, late: int, *, waits: bool = True) -> EfficiencyResult:
         call = report.api_call("cudaStreamSynchronize_v3020", waited, until)
         if waits:
             report.synchronization(waited, until, kind=SYNC_STREAM, correlation=call)
-    return measured(folder, report)
+    return measured(folder, report, no_critical_path=False)
 
 
 def results(result: EfficiencyResult) -> dict[str, str]:
@@ -83,7 +83,7 @@ def test_work_that_is_launched_far_ahead_contradicts_nothing(tmp_path: Path) -> 
         report.kernel("train(float*)", start, start + 19 * MS, launch=(start - 12 * MS, start - 11 * MS))
         call = report.api_call("cudaStreamSynchronize_v3020", start - 10 * MS, start + 19 * MS + 5 * US)
         report.synchronization(start - 10 * MS, start + 19 * MS, kind=SYNC_STREAM, correlation=call)
-    result = measured(tmp_path, report)
+    result = measured(tmp_path, report, no_critical_path=False)
     assert not any("contradict" in text for text in result.head["warnings"])
 
 

@@ -132,7 +132,6 @@ def test_nccl_kernels_count_as_useful_when_they_shall(nccl_is_useful: Efficiency
 def test_the_tree_of_the_hosts(of_two_gpus: EfficiencyResult) -> None:
     found = of_two_gpus
     run = found.tables["run"].row(0, named=True)
-
     assert picked(found.tables["threads"], "cuda_ns", "mpi_ns", "host_useful_ns") == [(650, 300, 50), (25, 50, 925)]
     assert run["host_parallel_efficiency"] == pytest.approx(975 / 2000)
     assert run["mpi_parallel_efficiency"] == pytest.approx(825 / 1000)
@@ -309,7 +308,6 @@ def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found:
 
 def test_overlap_counts_kernels_at_once_and_keeps_tasks_that_never_have_so_many(of_two_gpus: EfficiencyResult) -> None:
     tables = of_two_gpus.tables
-
     assert picked(tables["overlap"], "kernels", "time_ns", "of_communication", "of_trace") == [
         (1, 100, pytest.approx(2 / 3), 0.1), (2, 50, pytest.approx(1 / 3), 0.05),
         (1, 200, 1.0, 0.2), (2, 0, 0.0, 0.0),
@@ -321,7 +319,6 @@ def test_overlap_counts_kernels_at_once_and_keeps_tasks_that_never_have_so_many(
 
 def test_gaps_tell_what_the_launching_thread_did(of_two_gpus: EfficiencyResult) -> None:
     gaps = of_two_gpus.tables["longest_gaps"]
-
     first = row(gaps, device="node01:D0", begin_ns=0)
     assert (first["end_ns"], first["before"], first["after"], first["thread"]) == (100, None, "k1(int)", "python3 tid 1000")
     assert [first[f"{cause}_ns"] for cause in (*CAUSES, "host", "unknown")] == [30, 50, 10, 10, 0, 0, 0, 0, 0]

@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from support import rest
 from support.measured import MS, NCCL, US, check, finding, measured
 from support.report_builder import ReportBuilder
 
@@ -74,7 +75,8 @@ def test_what_becomes_of_managed_memory_is_not_decidable_without_its_migrations(
     made = report()
     made.api_call("cudaMallocManaged_v6000", 0, MS)
     made.kernel("k(int)", 2 * MS, 9 * MS)
-    assert {check(measured(tmp_path, made), kind)[0] for kind in ("unified-memory", "pages-pulled-back")} == {"not decidable"}
+    result = measured(tmp_path, made)
+    assert {check(result, kind)[0] for kind in ("unified-memory", "pages-pulled-back")} == {"not decidable"}
 
 
 def test_of_stages_that_compute_in_turns_no_more_than_the_rest_is_communication(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ def test_hardly_any_work_follows_from_what_explains_most_of_the_idle_time(tmp_pa
     assert result.findings["consequence_of"].to_list() == [None, "start-up"]
 
 
-@pytest.mark.parametrize("scheduled", [False, True])
+@pytest.mark.parametrize("scheduled", [True, *rest(False)])
 def test_before_a_thread_appears_it_computes_nothing(tmp_path: Path, scheduled: bool) -> None:
     made = report()
     made.os_call("read", 0, 10 * MS)
@@ -112,7 +114,8 @@ def test_a_helper_that_launches_first_does_not_hide_what_its_process_did_before(
     call = made.api_call("cudaLaunchKernel_v7000", 480 * MS, 481 * MS, tid=2000)
     made.kernel("k(int)", 500 * MS, 900 * MS, correlation=call)
     made.api_call("cudaFreeHost_v2000", 1100 * MS, 1300 * MS)
-    seen = {kind: str(finding(measured(tmp_path, made), kind)["seen"]) for kind in ("start-up", "shut-down")}
+    result = measured(tmp_path, made)
+    seen = {kind: str(finding(result, kind)["seen"]) for kind in ("start-up", "shut-down")}
     assert "other CUDA calls 80.2 %" in seen["start-up"]
     assert "allocating 50.0 %" in seen["shut-down"]
 
@@ -140,6 +143,7 @@ def test_idle_devices_do_not_cost_what_has_its_own_finding(tmp_path: Path) -> No
     assert found.select("kind", "cost_ns").rows() == [("idle-devices", 250 * MS), ("profiler-set-up", 150 * MS)]
 
 
+@pytest.mark.thorough
 def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:
     made = report()
     made.os_call("read", 0, 10 * MS)
@@ -147,10 +151,7 @@ def test_the_start_of_a_process_is_no_long_one(tmp_path: Path) -> None:
     assert "start-up" not in measured(tmp_path, made).findings["kind"].to_list()
 
 
-@pytest.mark.parametrize(
-    ("call", "latency", "kernel"),
-    [(10, 6, 8), *(pytest.param(*lengths, marks=pytest.mark.thorough) for lengths in ((8, 2, 6), (12, 4, 9)))],
-)
+@pytest.mark.parametrize(("call", "latency", "kernel"), [(10, 6, 8), *rest((8, 2, 6), (12, 4, 9))])
 def test_launch_bound_with_longer_calls(tmp_path: Path, call: int, latency: int, kernel: int) -> None:
     """Calls one after the other that take longer than the kernels: each kernel starts `latency` after its call."""
     made = report()
@@ -158,13 +159,12 @@ def test_launch_bound_with_longer_calls(tmp_path: Path, call: int, latency: int,
         launch = index * call * US
         start = launch + (call + latency) * US
         made.kernel("k(int)", start, start + kernel * US, launch=(launch, launch + call * US))
-    result = measured(tmp_path, made)
-
+    result = measured(tmp_path, made, no_critical_path=False)
     lost = finding(result, "launch-bound")["saved_ns"]
     assert lost == pytest.approx(999 * (call - kernel) * US, rel=0.01)
 
 
-@pytest.mark.parametrize(("kernel", "is_loaded"), [("k{}(int)", True), ("k(int)", False)], ids=["first", "again"])
+@pytest.mark.parametrize(("kernel", "is_loaded"), [("k{}(int)", True), *rest(("k(int)", False))], ids=["first", "again"])
 def test_launches_that_stall_load_code_where_the_kernel_is_launched_first(tmp_path: Path, kernel: str, is_loaded: bool) -> None:
     made = report()
     for index in range(6):
@@ -193,7 +193,7 @@ def test_memsets_that_the_host_waits_for(tmp_path: Path) -> None:
         begin = index * MS
         made.api_call("cudaMemset_v3020", begin, begin + 300 * US)
         made.kernel("k(int)", begin + 310 * US, begin + MS, launch=(begin + 301 * US, begin + 305 * US))
-    result = measured(tmp_path, made)
+    result = measured(tmp_path, made, no_critical_path=False)
     found = finding(result, "synchronous-copies")
     # The gaps are as long as the calls, what the host does then, and the launch; without the calls the latter stay.
     assert (found["cost_ns"], found["saved_ns"], found["saved_how"]) == (39 * 310 * US, 39 * 300 * US, "by replay")
@@ -251,7 +251,7 @@ def test_all_gpus_wait_for_the_one_with_the_low_clock(tmp_path: Path) -> None:
     assert (found["cost_ns"], found["device"]) == (2 * found["saved_ns"], "node01:D0")
 
 
-@pytest.mark.parametrize(("use", "found"), [(1, True), (40, False)])
+@pytest.mark.parametrize(("use", "found"), [(1, True), pytest.param(40, False, marks=pytest.mark.thorough)])
 def test_tensor_cores_that_are_idle_in_matrix_multiplications(tmp_path: Path, use: int, found: bool) -> None:
     made = report()
     for index in range(100):
@@ -277,7 +277,7 @@ def test_a_rank_that_loads_late_is_the_straggler_and_the_cause_is_named(tmp_path
             made.kernel(NCCL, arrival, end, stream=8, launch=(launch + 5 * US, launch + 10 * US))
             made.api_call("cudaDeviceSynchronize_v3020", launch + 12 * US, end + 3 * US)
         reports.append(made)
-    result = measured(tmp_path, *reports)
+    result = measured(tmp_path, *reports, no_critical_path=False)
     found = finding(result, "straggler")
 
     # What makes it late the first time belongs to the start of the run.
@@ -316,7 +316,7 @@ def test_the_next_kernel_is_not_launched_while_a_collective_is_exposed(tmp_path:
     [
         # The next kernel was launched before: the device has something to do, and does not do it.
         pytest.param(exposed_in_steps(launched_at=800 * US), id="launched"),
-        pytest.param(exposed_in_steps(launched_at=1990 * US, steps=8), id="few"),
+        pytest.param(exposed_in_steps(launched_at=1990 * US, steps=8), id="few", marks=pytest.mark.thorough),
     ],
 )
 def test_launched_kernels_and_few_collectives_are_not_starved(report: ReportBuilder, tmp_path: Path) -> None:
@@ -351,19 +351,16 @@ def hidden_in_steps(hides: int, *, waits: bool = True) -> ReportBuilder:
 
 
 def test_a_launched_kernel_waits_for_a_hidden_collective(tmp_path: Path) -> None:
-    found = finding(measured(tmp_path, hidden_in_steps(MS)), "hidden-communication")
+    found = finding(measured(tmp_path, hidden_in_steps(MS), no_critical_path=False), "hidden-communication")
     assert found["cost_ns"] == STEPS * MS
     # Without the collectives the kernels beside them are in the way of each other: 1 ms in each step, not 1.5.
     assert found["saved_ns"] == pytest.approx(STEPS * 500 * US, rel=0.05)
     assert found["saved_how"].startswith("at most")
 
 
-@pytest.mark.parametrize(
-    "report",
-    [pytest.param(hidden_in_steps(MS, waits=False), id="nothing waits"), pytest.param(hidden_in_steps(20 * US), id="exposed")],
-)
+@pytest.mark.parametrize("report", [hidden_in_steps(MS, waits=False), *rest(hidden_in_steps(20 * US))], ids=["free", "exposed"])
 def test_collectives_that_nothing_waits_for_or_hides_are_not_hidden_and_blocking(report: ReportBuilder, tmp_path: Path) -> None:
-    assert "hidden-communication" not in measured(tmp_path, report).findings["kind"]
+    assert "hidden-communication" not in measured(tmp_path, report, no_critical_path=False).findings["kind"]
 
 
 # -- occurrences summed by device and part of the run, and what a finding says of them: numbers on small frames ----
@@ -464,7 +461,7 @@ def test_ranks_that_are_late_in_turn_are_found_where_none_is_a_straggler(tmp_pat
             begin, length = step * MS, 800 if step % 3 == rank else 500
             made.kernel("k(int)", begin + 10 * US, begin + length * US, launch=(step * 10 * US, (step * 10 + 4) * US))
             made.kernel(NCCL, begin + (length + 10) * US, begin + 900 * US, launch=((step * 10 + 5) * US, (step * 10 + 9) * US))
-    result = measured(tmp_path, *reports)
+    result = measured(tmp_path, *reports, no_critical_path=False)
     found = finding(result, "late-in-turn")
     # Each waits for 300 us in two of three steps.
     assert (found["cost_ns"], check(result, "straggler")[0]) == (3 * 20 * 300 * US, "not found")

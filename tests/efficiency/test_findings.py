@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support import few_of, rest
 from support.measured import MS, NCCL, US, measured
 from support.report_builder import ReportBuilder
 
@@ -93,6 +94,7 @@ def stalling(count: int = 60, *, copies: bool = False, late: bool = True, size: 
     return made
 
 
+@pytest.mark.thorough
 def test_synchronization_stalls_before_any_work(run: Run) -> None:
     tables = run(stalling(sets=True))
     assert values(only(tables), "kind", "cost_ns") == ("synchronization-stalls", 59 * 70 * US)
@@ -118,7 +120,6 @@ def computing_hosts(count: int = 20, *, in_mpi: bool = False, with_calls: bool =
 
 def test_idle_time_that_nothing_explains_is_named_with_what_is_known_of_it(run: Run) -> None:
     tables = run(computing_hosts(with_calls=False))
-
     found = tables["findings"].row(0, named=True)
     assert values(found, "kind", *WHERE) == (
         "idle-devices", 19 * 800 * US, 1, "node01:D0", "0", "CUDA-D0.S7-node01", 200 * US, 19000 * US
@@ -422,7 +423,11 @@ def test_a_device_that_is_idle_in_calls_that_copy_pageable_memory_loses_that_too
     assert run(made)["findings"].select("kind", "cost_ns", "saved_ns").row(0) == ("pageable-copies", lost, lost)
 
 
-@pytest.mark.parametrize(("pinned", "least"), [(None, 1_048_576), (8 * MS, 8 * MS)], ids=["of the link", "of this run"])
+@pytest.mark.parametrize(
+    ("pinned", "least"),
+    [(None, 1_048_576), pytest.param(8 * MS, 8 * MS, marks=pytest.mark.thorough)],
+    ids=["of the link", "of this run"],
+)
 def test_pinned_copies_take_time_too(run: Run, pinned: int | None, least: int) -> None:
     """64 MiB from pageable memory in 16 ms: over PCIe 5 it is 1 ms at least. Kernels of 1 ms hide as much."""
     made = report()
@@ -434,7 +439,7 @@ def test_pinned_copies_take_time_too(run: Run, pinned: int | None, least: int) -
     assert only(run(made))["saved_ns"] == pytest.approx(20 * (17 * MS - least))
 
 
-@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("beside", [True, *rest(False)])
 def test_what_the_run_does_already_is_not_advised(run: Run, beside: bool) -> None:
     made = report()
     for begin in range(0, 20 * 21 * MS, 21 * MS):
@@ -589,8 +594,10 @@ FOUND: dict[str, tuple[Callable[[], Sequence[ReportBuilder]], tuple[Any, ...], d
 @pytest.mark.parametrize("kind", FOUND)
 def test_a_problem_is_found_with_its_cost_its_place_and_its_numbers(run: Run, kind: str) -> None:
     reports, where, expected = FOUND[kind]
-    tables = run(*reports())
+    tables = run(*reports(), no_critical_path=False)
     found = only(tables)
+    reasons = dict(tables["finding_checks"].select("kind", "reason").iter_rows())
+    assert kind != "slow-device" or reasons["imbalance"] is None, "what a slow GPU explains is told once more"
     assert values(found, "kind", "cost_ns", "saved_ns", "device", "ranks", "rows", *PLACE) == (kind, *where)
     # What it explains is not told once more as idle time; between work on two streams there is some that it does not.
     assert ("idle-devices" in all_kinds(tables)) == (kind == "default-stream")
@@ -651,14 +658,14 @@ NOTHING: dict[str, Callable[[], Sequence[ReportBuilder]]] = {
 
 LIKE_OTHERS = {
     *("batches of unknown launches", "gaps of a phase", "one GPU", "few batches", "few copies", "few waits of streams"),
-    *("copies that are not small", "durations of another reason"),
+    *("copies that are not small", "durations of another reason", "gaps of unknown launches", "launches ahead", "few stalls"),
+    *("copies of unknown memory", "clocks of an idle GPU", "kernels of other sizes", "few small copies", "covered copies"),
+    *("streams that wait for events", "streams with late launches", "waits that end before the device"),
 }
 """What is near a problem in the same way as another one, or farther."""
 
 
-@pytest.mark.parametrize(
-    "near", [pytest.param(near, marks=[pytest.mark.thorough] if near in LIKE_OTHERS else []) for near in NOTHING]
-)
+@pytest.mark.parametrize("near", few_of(NOTHING, NOTHING.keys() - LIKE_OTHERS))
 def test_what_is_near_a_problem_is_none(run: Run, near: str) -> None:
     assert kinds(run(*NOTHING[near]())) == []
 
@@ -670,15 +677,11 @@ CLEAN = Cluster(
 )
 
 
-def thorough(*runs: tuple[dict[str, Any], list[str]]) -> list[Any]:
-    return [pytest.param(*one, marks=pytest.mark.thorough) for one in runs]
-
-
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
         ({"gpus_per_node": 1}, []),
-        *thorough(
+        *rest(
             ({"allocations_in_loop": True}, ["allocations"]),
             ({"iterations": 2, "layers": 2}, ["exposed-communication"]),
             ({"nodes": 2, "with_mpi": False}, []),
@@ -698,7 +701,8 @@ def test_each_problem_of_the_demo_is_found_alone_and_clean_runs_have_none(
     assert kinds(dict(measure([tmp_path]).tables)) == expected
 
 
-@pytest.mark.parametrize("gpus_per_node", [2, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("gpus_per_node", [2, 4])
 def test_the_problems_of_the_demo_are_found_in_the_order_of_their_cost_and_are_shown(
     tmp_path: Path, gpus_per_node: int
 ) -> None:

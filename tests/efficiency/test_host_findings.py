@@ -35,7 +35,7 @@ def run(work: Sequence[int], *, start: int = 20, late: int = 0) -> list[ReportBu
 
 
 def test_equal_work_and_a_short_start_have_no_finding(tmp_path: Path) -> None:
-    result = measured(tmp_path, *run((9, 9)))
+    result = measured(tmp_path, *run((9, 9)), no_critical_path=False)
     assert result.findings.is_empty()
     assert {check(result, kind) for kind in ("mpi-start-up", "mpi-imbalance", "late-process")} == {("not found", None)}
     assert result.finding_checks.filter(pl.col("result") == "not decidable")["reason"].unique().to_list() == [
@@ -55,7 +55,7 @@ def test_a_long_start_of_mpi_is_found_with_the_time_in_its_calls(tmp_path: Path)
 
 
 def test_unequal_work_is_found_and_the_late_process_is_its_consequence(tmp_path: Path) -> None:
-    result = measured(tmp_path, *run((5, 9)))
+    result = measured(tmp_path, *run((5, 9)), no_critical_path=False)
     assert result.findings["kind"].to_list() == ["mpi-imbalance", "late-process"]
     unequal, late = (finding(result, kind) for kind in ("mpi-imbalance", "late-process"))
     # Outside of MPI: 50 and 90 ms, and 40 ms before MPI ends.
@@ -65,10 +65,21 @@ def test_unequal_work_is_found_and_the_late_process_is_its_consequence(tmp_path:
     assert (late["saved_ns"], late["cost_ns"], late["consequence_of"]) == (40 * MS, 40 * MS, "mpi-imbalance")
     assert late["ranks"] == "1"
     assert "others wait 10 times in collectives and receives until Rank 1 " in late["seen"]
+    text = result.as_text(verbose=True)
+    assert "Unequal work: one process is outside of MPI for longer" in text
+    assert "40.000 ms of time of processes" in text
+    assert "GPUs, most on None" not in text
+    result.to_html(tmp_path / "page.html")
+    read = PageReader((tmp_path / "page.html").read_text())
+    shown = read.one("ol", **{"class": "findings"}).text
+    assert "time of processes that it costs" in shown
+    assert "of all processes" in shown
+    # There is no map of devices in which a place could be shown.
+    assert not [link for link in read.all("a") if link.attributes.get("href") == "#map"]
 
 
 def test_a_late_sender_is_found_with_the_receive_that_waits(tmp_path: Path) -> None:
-    result = measured(tmp_path, *run((9, 9), late=30))
+    result = measured(tmp_path, *run((9, 9), late=30), no_critical_path=False)
     late = finding(result, "late-process")
     assert (late["saved_ns"], late["ranks"]) == (30 * MS, "0")
     assert (late["worst_begin_ns"], late["worst_end_ns"]) == (120 * MS, 150 * MS)
@@ -84,7 +95,7 @@ def test_a_receive_that_was_started_before_waits_from_the_call_that_completes_it
     sends.mpi_p2p("MPI_Send", 90 * MS, 91 * MS, partner=1, size=64)
     for report in (sends, receives):
         report.mpi_other("MPI_Finalize", 95 * MS, 100 * MS)
-    late = finding(measured(tmp_path, sends, receives), "late-process")
+    late = finding(measured(tmp_path, sends, receives, no_critical_path=False), "late-process")
     assert (late["saved_ns"], late["worst_begin_ns"], late["worst_end_ns"]) == (30 * MS, 60 * MS, 90 * MS)
 
 
@@ -95,21 +106,6 @@ def test_one_process_and_runs_without_mpi_are_not_decidable(tmp_path: Path) -> N
     without = ReportBuilder().os_call("read", 0, 10 * MS)
     result = measured(tmp_path, without)
     assert check(result, "mpi-start-up") == ("not decidable", "not recorded: MPI calls")
-
-
-def test_text_and_page_speak_of_processes(tmp_path: Path) -> None:
-    result = measured(tmp_path, *run((5, 9)))
-    text = result.as_text(verbose=True)
-    assert "Unequal work: one process is outside of MPI for longer" in text
-    assert "40.000 ms of time of processes" in text
-    assert "GPUs, most on None" not in text
-    result.to_html(tmp_path / "page.html")
-    read = PageReader((tmp_path / "page.html").read_text())
-    shown = read.one("ol", **{"class": "findings"}).text
-    assert "time of processes that it costs" in shown
-    assert "of all processes" in shown
-    # There is no map of devices in which a place could be shown.
-    assert not [link for link in read.all("a") if link.attributes.get("href") == "#map"]
 
 
 def test_in_a_window_after_the_start_the_start_is_no_finding(tmp_path: Path) -> None:

@@ -1,10 +1,10 @@
 """Findings of simulated runs with one cause of lost time, whose true cost is known: the same run is simulated without it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
+from support import rest
 from support.measured import MS, US
 from support.simulated_run import actions as act
 from support.simulated_run.causes import SLOW_RANK, with_and_without
@@ -42,12 +42,10 @@ CAUSES: dict[str, tuple[str, str | None]] = {
     "full queue": ("full-launch-queue", ALL),
 }
 """Of each cause: the finding that it must be, and the rank that it must name."""
-QUICK = {"full queue"}
 
 
-@pytest.mark.parametrize(
-    "cause", [pytest.param(cause, marks=() if cause in QUICK else pytest.mark.thorough) for cause in CAUSES]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("cause", CAUSES)
 def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path: Path, cause: str) -> None:
     made, without = (simulate(cluster) for cluster in with_and_without(CLUSTER, cause))
     kind, ranks = CAUSES[cause]
@@ -63,9 +61,9 @@ def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path:
     assert all(one["saved_ns"] < found[0]["saved_ns"] for one in found[1:] if one["consequence_of"] is None)
 
 
-@pytest.mark.parametrize("iterations", [6, pytest.param(CLUSTER.iterations, marks=pytest.mark.thorough)])
-def test_a_run_without_a_fault_has_no_finding(tmp_path: Path, iterations: int) -> None:
-    run = simulate(replace(CLUSTER, iterations=iterations))
+@pytest.mark.thorough
+def test_a_run_without_a_fault_has_no_finding(tmp_path: Path) -> None:
+    run = simulate(CLUSTER)
     assert measure(write_reports(run, tmp_path)).findings.is_empty()
 
 
@@ -111,7 +109,7 @@ def program(rank: int, ranks: int, late: int) -> list[act.Action]:
     return actions
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(3, marks=pytest.mark.thorough), 4])
+@pytest.mark.parametrize("ranks", [3, *rest(4)])
 def test_a_late_rank_is_followed_over_communicators_to_where_it_began(ranks: int, tmp_path: Path) -> None:
     """Of three ranks the second waits for the first, and of four the third for the second, which waits for the first."""
     run = simulated(ranks, LATE)
@@ -131,6 +129,7 @@ def test_a_late_rank_is_followed_over_communicators_to_where_it_began(ranks: int
     assert loading["device"].to_list() == ["gpu001:D0"]
 
 
+@pytest.mark.thorough
 def test_a_replica_that_is_late_as_a_whole_is_late_for_the_others(tmp_path: Path) -> None:
     """Ranks 2 and 3 take longer, which the collectives of these two do not show."""
 

@@ -87,7 +87,6 @@ def test_segments_count_the_open_intervals_of_each_kind(intervals: Intervals, ki
     kind = np.array(kinds[: len(intervals)], dtype=np.int64)
     found = segments(intervals, kind, 2)
     edges = found.group, found.begin, found.begin + found.lengths()
-
     for each in range(2):
         count = np.zeros((GROUPS, END), dtype=np.int64)
         for group, begin, end, open_ in zip(*edges, found.counts[each], strict=True):

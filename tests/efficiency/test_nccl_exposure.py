@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support import rest
 from support.measured import NCCL, measured_tables, row, written
 from support.nccl_regions import COMMUNICATOR, Nccl
 from support.report_builder import ReportBuilder
@@ -87,11 +88,11 @@ def reducing(rank: int, host: str, ranks: int | None) -> ReportBuilder:
     ("hosts", "ranks", "placement", "nodes"),
     [
         (("node01", "node01"), 2, "inside a node", 1),
-        (("node01", "node02"), 2, "over nodes", 2),
+        pytest.param(("node01", "node02"), 2, "over nodes", 2, marks=pytest.mark.thorough),
         # The third rank may be anywhere.
         (("node01", "node01"), 3, None, 1),
         (("node01", "node02"), 3, "over nodes", 2),
-        (("node01", "node02"), None, None, 2),
+        pytest.param(("node01", "node02"), None, None, 2, marks=pytest.mark.thorough),
     ],
 )
 def test_collectives_inside_a_node_and_over_nodes_are_apart(
@@ -103,7 +104,7 @@ def test_collectives_inside_a_node_and_over_nodes_are_apart(
     assert (found["count"], found["bytes"]) == (2, None if ranks is None else 2 * 4096)
 
 
-@pytest.mark.parametrize("pattern", [DATA, pytest.param(TENSOR, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("pattern", [DATA, *rest(TENSOR)])
 def test_blocking_time_is_that_of_compute_absent_time(pattern: str, tmp_path: Path) -> None:
     reports = write_reports(simulate(Cluster(pattern=pattern, nodes=2, gpus=1, iterations=2)), tmp_path)
     found = measured_tables(reports, ("nccl_exposure", "absent_time", "nccl"))

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import QUICK
 from support.measured import NCCL, US, picked
 from support.report_builder import ReportBuilder
 from support.told_intervals import clock_margin
@@ -65,7 +66,7 @@ def measured_with_clocks(
     """Efficiency numbers of reports; `clocks` has for each host what differs of `clocks` in OUT.json."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        events = read_events(reports, options, folder, with_dependencies=True)
+        events = read_events(reports, options, folder, with_dependencies=not options.no_critical_path)
         clocks_of_run = [{**clock, **clocks[clock["host"]]} for clock in events.clocks]
         errors = clock_errors(clocks_of_run, events.report_clocks, events.begin)
         tasks = [task if task.report is None else replace(task, clock=errors[task.report]) for task in events.rows.tasks]
@@ -80,7 +81,7 @@ def known_to(*half_widths: int | None, times: Sequence[int] = (0,)) -> dict[str,
 
 
 EXACT = {"node01": known_to(0), "node02": known_to(0)}
-OPTIONS = EfficiencyOptions(align="utc")
+OPTIONS = EfficiencyOptions(align="utc", **QUICK)
 
 
 def stragglers(result: EfficiencyResult) -> list[tuple[Any, ...]]:
@@ -314,7 +315,6 @@ def test_reports_of_one_clock_and_those_of_several_groups() -> None:
     of_one = [of_clock(0, span) for span in spans]
     tied_to = [of_clock(0, span, of_report=10 * US) for span in spans]
     of_groups = [of_clock(clock, span, group=clock) for clock, span in enumerate(spans)]
-
     assert length_interval(run_of([known_to(500 * US)], of_one)) == LengthInterval(1000 * US, 1000 * US)
     assert length_interval(run_of([known_to(500 * US)], tied_to)) == LengthInterval(980 * US, 1020 * US)
     assert length_interval(run_of([known_to(0)] * 2, of_groups)) == LengthInterval(700 * US, None)
@@ -328,7 +328,6 @@ def test_a_part_of_the_run_is_as_uncertain_as_the_run() -> None:
 
 def test_warnings_say_what_the_length_can_be_and_how_wide_bins_are() -> None:
     run = run_of([known_to(10 * US), known_to(20 * US)], [])
-
     assert clock_warnings(run, 100, LengthInterval(970 * US, 1030 * US)) == [
         "the run takes 1.000 ms as clocks are placed; they allow at least 970.000 µs, and at most 1.030 ms: efficiencies that "
         "divide by its length are as uncertain",

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import rest
 from support.measured import measured_tables
 from support.report_builder import ReportBuilder
 
@@ -55,7 +56,7 @@ def test_without_ranges_there_is_no_tree(tmp_path: Path) -> None:
     assert tree(report, tmp_path) == []
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(2, 9))])
+@pytest.mark.parametrize("seed", [0, 1, *rest(*range(2, 9))])
 def test_a_range_is_inside_of_the_innermost_one_around_it(tmp_path: Path, seed: int) -> None:
     random = np.random.default_rng(seed)
     begin, length = random.integers(0, 60, 26), random.integers(1, 30, 26)

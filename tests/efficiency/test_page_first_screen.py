@@ -86,7 +86,6 @@ def test_a_run_without_a_gpu_has_a_page_of_its_hosts(tmp_path: Path) -> None:
 def test_families_are_one_number_first_and_add_up(run: Run) -> None:
     families, kernels = run.measured.tables["families"], run.measured.tables["kernels"]
     rows = drawn(charts.families(run.measured.tables)).rows
-
     gemm = next(row for row in rows if row.name == "GEMM")
     of_gemm = families.filter(pl.col("family").str.starts_with("GEMM "))
     assert of_gemm.height > 1
@@ -124,7 +123,6 @@ def test_names_of_a_small_map_have_room(run: Run, rows: int) -> None:
     edges = np.linspace(over_time.axis.low, over_time.axis.high, 3)
     activity = Activity([f"D{row}" for row in range(rows)], [], edges, np.zeros((rows, 2, len(ACTIVITIES))))
     html = small_map(over_time, activity, run.measured.tables["findings"], linked=False)
-
     (height,) = map(int, re.findall(r"--height:(\d+)px", html))
     places = [float(place) / 100 * height for place in re.findall(r'top:([\d.]+)%"', html)]
     assert len(places) == (rows if rows <= 12 else {13: 7, 64: 11}[rows])
@@ -189,7 +187,6 @@ def test_in_a_browser_close_ups_are_reached_by_clicks_and_stay_as_they_are(run: 
     links = [one for one in run.read.all("a") if one.attributes["href"].startswith("#closeup-")]
     assert len(links) >= 3, "of findings, and of iterations"
     told = browser.answer(run.html, "closeups")
-
     assert told["reached"] == [[link.attributes["href"]] * 2 + [True, True] for link in links]
     # A close-up has a time of its own.
     assert told["before"] == told["after"] != told["zoomed"]
@@ -241,7 +238,6 @@ def test_in_a_browser_numbers_of_a_column_have_the_same_digits(run: Run, browser
     values = unpacked(next(
         column for column in run.read.island["tables"]["sampled_summary"]["columns"] if column["name"] == "weighted"
     ))[: len(shown)]  # fmt: skip
-
     assert len(shown) > 5
     digits = {len(text.partition(".")[2]) for text, value in zip(shown, values, strict=True) if value and value >= 0.01}
     assert len(digits) == 1

@@ -27,7 +27,7 @@ def alone(**options: Any) -> ReportBuilder:
     return report
 
 
-def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Path) -> None:
+def test_the_sentence_has_the_share_the_window_and_the_largest_loss_and_what_is_not_known_says_why(tmp_path: Path) -> None:
     found = of(measured(tmp_path, alone()))
 
     assert found.sentence == (
@@ -37,6 +37,15 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss(tmp_path: Pa
     assert [(part.name, part.value, part.share) for part in found.bar] == [
         ("compute", 500, 0.5), ("start_up", 100, 0.1), ("starved_launch", 50, 0.05), ("starved_host", 350, 0.35),
     ]  # fmt: skip
+    tiles = {tile.name: tile for tile in found.tiles}
+    assert list(tiles) == ["gpu_busy", "exposed_communication", "load_balance", "tensor_active"]
+    assert (percent(tiles["gpu_busy"].value), tiles["gpu_busy"].level) == ("50.0 %", "fair")
+    unknown = {name: tile.note for name, tile in tiles.items() if tile.value is None and tile.level is None}
+    assert unknown == {
+        "exposed_communication": "no NCCL kernels",
+        "load_balance": "one GPU",
+        "tensor_active": "not sampled: record with --gpu-metrics-devices=all",
+    }
 
 
 def test_parts_add_up_and_the_largest_is_no_further_loss_beside_what_costs_most(slow_gpu: EfficiencyResult) -> None:
@@ -70,26 +79,12 @@ def test_where_scheduling_was_recorded_the_loss_is_the_host_off_its_cpu(tmp_path
 def test_where_scheduling_was_recorded_of_some_processes_the_rest_is_either(tmp_path: Path) -> None:
     first, other = (alone(rank=rank, ranks=2, pid=1000 + rank, host=f"node{rank}") for rank in (0, 1))
     found = of(measured(tmp_path, scheduled(first), other))
-
     assert [(part.title, part.value) for part in found.bar if part.group == STARVED] == [
         ("launch-starved (launching)", 50),
         ("launch-starved (host off its CPU)", 125),
         ("launch-starved (host computing)", 50),
         ("launch-starved (host computing or off its CPU)", 175),
     ]
-
-
-def test_what_is_not_known_says_why(tmp_path: Path) -> None:
-    tiles = {tile.name: tile for tile in of(measured(tmp_path, alone())).tiles}
-
-    assert list(tiles) == ["gpu_busy", "exposed_communication", "load_balance", "tensor_active"]
-    assert (percent(tiles["gpu_busy"].value), tiles["gpu_busy"].level) == ("50.0 %", "fair")
-    unknown = {name: tile.note for name, tile in tiles.items() if tile.value is None and tile.level is None}
-    assert unknown == {
-        "exposed_communication": "no NCCL kernels",
-        "load_balance": "one GPU",
-        "tensor_active": "not sampled: record with --gpu-metrics-devices=all",
-    }
 
 
 def test_a_gpu_without_work_computes_nothing(tmp_path: Path) -> None:
@@ -116,7 +111,6 @@ def test_a_part_that_is_not_decidable_says_what_is_missing(tmp_path: Path) -> No
 def test_tiles_are_the_numbers_of_the_tables(slow_gpu: EfficiencyResult) -> None:
     busy, exposed, balance, tensor = of(slow_gpu).tiles
     devices, run = slow_gpu.tables["devices"], slow_gpu.tables["run"]
-
     assert busy.value == pytest.approx(devices["active_share"].mean())
     assert exposed.value == pytest.approx((devices["nccl_alone_ns"] / devices["elapsed_ns"]).mean())
     assert balance.value == run["load_balance"][0]

@@ -93,7 +93,7 @@ def test_of_a_rank_whose_partner_is_missing_the_length_is_known_to_an_interval(
     assert ("may take longer, too" in row["reason"]) == ("to not known" in result.as_text()) == (most is None)
 
 
-@pytest.mark.parametrize("changes", [{"no_late_ranks": True}, {"rank": ["1=median"]}])
+@pytest.mark.parametrize("changes", [{"no_late_ranks": True}, pytest.param({"rank": ["1=median"]}, marks=pytest.mark.thorough)])
 def test_without_all_ranks_none_is_typical(changes: dict[str, Any], tmp_path: Path) -> None:
     row = what_if([rank(tmp_path, 1)], WhatIfOptions(**changes)).what_if.row(0, named=True)
     assert [row[name] for name in ("replayed_ns", "least_ns", "most_ns")] == [None] * 3
@@ -212,7 +212,7 @@ def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(both:
     assert places == list(range(places[0], places[0] + 4))
 
 
-@pytest.mark.parametrize("without", [{"no_critical_path": True}, {"nccl": "useful"}])
+@pytest.mark.parametrize("without", [{"no_critical_path": True}, pytest.param({"nccl": "useful"}, marks=pytest.mark.thorough)])
 def test_transfer_and_serialization_are_null_with_a_reason_where_nothing_was_replayed(
     both: np.NsysRun, without: dict[str, Any]
 ) -> None:

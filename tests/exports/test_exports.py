@@ -150,10 +150,8 @@ def test_an_export_stands_for_the_recording_that_it_was_made_from(tmp_path: Path
     recorded.write_text("protobuf")
     export = export_report(recorded, fake_nsys)
     assert find_reports([recorded.parent]) == [export]
-
     recorded.write_text("another")
     at_time(recorded, 1)
-
     assert find_reports([recorded.parent]) == [recorded]
 
 
@@ -274,9 +272,7 @@ def test_tables_of_which_a_part_would_be_missing_are_refused(
     events = pl.read_ipc(table.read_bytes())
     events.write_ipc_stream(table)
     assert open_report(folder).tables.row_count("NVTX_EVENTS") == 1
-
     change(table)
-
     with pytest.raises((errors.DamagedReport, errors.NotAReport), match=sentence):
         open_report(folder).tables.row_count("NVTX_EVENTS")
 

@@ -88,9 +88,7 @@ def answer(tables: SqliteTables, schema: dict[str, Any] = SCHEMA) -> list[Any] |
 @pytest.mark.parametrize("page_size", [512, 4096, 65536])
 def test_numbers_are_those_that_sqlite_gives(page_size: int, tmp_path: Path, by_driver: list[int]) -> None:
     path = database(tmp_path / "a.sqlite", page_size)
-
     found = stored(path)
-
     assert not by_driver
     assert_frame_equal(read(found), read(SqliteTables(path)))
     stretches = found.stretches(TABLE, 3)
@@ -123,7 +121,6 @@ def test_a_computed_column_before_others_does_not_shift_them(tmp_path: Path) -> 
     database(path, columns="front integer as (start % 9) stored, start integer, value integer, real real, none integer")
     # Then records have as many values as the table has columns that are not computed.
     change(path, f"alter table {TABLE} add column further integer")
-
     with closing(sqlite3.connect(path)) as opened:
         expected = opened.execute(f"select start, value from {TABLE}").fetchall()
     schema = {"start": pl.Int64, "value": pl.Int64}
@@ -140,7 +137,6 @@ def test_a_damaged_page_is_found_as_sqlite_finds_it(page: str, place: int, value
         number = root if page == "inner" else int(find_leaves(pages, root, (), (1, 2 * ROWS)).pages[20])
     content[(number - 1) * 512 + place] = value
     path.write_bytes(content)
-
     assert answer(stored(path)) == answer(SqliteTables(path))
 
 
@@ -151,7 +147,6 @@ def test_pages_that_refer_to_each_other_end(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[(root - 1) * 512 + 8 : (root - 1) * 512 + 12] = root.to_bytes(4, "big")
     path.write_bytes(content)
-
     with Pages(path) as pages, pytest.raises(UnsupportedPage):
         find_leaves(pages, root, (), (1, 2 * ROWS))
 

@@ -118,9 +118,7 @@ def test_without_what_was_kept_the_database_answers(path: Path, rows_queried: Co
     tables = stored(path)
     kept = answers(tables, {"eventType": (60,)})
     rows_queried.clear()
-
     tables.delete_kept()
-
     assert not [file for file in (path.parent / "columns").rglob("*") if file.is_file()]
     for name, found in answers(tables, {"eventType": (60,)}).items():
         assert_frame_equal(found, kept[name])

@@ -10,6 +10,7 @@ from contextlib import closing
 
 import psutil
 import pytest
+from support import rest
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
@@ -42,11 +43,7 @@ def limited(kind: int, limit: int) -> Iterator[None]:
         resource.setrlimit(kind, (before, most))
 
 
-@pytest.mark.parametrize(
-    "size",
-    ["100000000", "9" * 5000, "²", *(pytest.param(size, marks=pytest.mark.thorough) for size in ("9" * 18, "-1"))],
-    ids=lambda size: size[:20],
-)
+@pytest.mark.parametrize("size", ["100000000", "9" * 5000, "²", *rest("9" * 18, "-1")], ids=lambda size: size[:20])
 def test_a_run_of_more_ranks_than_there_are_is_read(size: str, command_line: CommandLine) -> None:
     report = ReportBuilder(environment={"RANK": "0", "WORLD_SIZE": size})
     report.kernel("gemm", 10, 20, launch=(0, 5))
@@ -58,10 +55,7 @@ def test_a_run_of_more_ranks_than_there_are_is_read(size: str, command_line: Com
     assert json.loads((command_line.folder / "OUT.json").read_text())["run"]["size"] is None
 
 
-@pytest.mark.parametrize(
-    "number",
-    [4_000_000_000, 2**63 - 1, *(pytest.param(number, marks=pytest.mark.thorough) for number in (2**62, -1, -(2**63)))],
-)
+@pytest.mark.parametrize("number", [4_000_000_000, 2**63 - 1, *rest(2**62, -1, -(2**63))])
 def test_a_correlation_id_may_be_any_number(number: int, command_line: CommandLine) -> None:
     report = ReportBuilder()
     for correlation in (1, number):

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support import rest
 from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 
@@ -28,10 +29,8 @@ def report(command_line: CommandLine) -> Path:
 COMMANDS = [("translate", "rank0.sqlite", "-o", "OUT"), ("inspect", "rank0.sqlite")]
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.thorough), 1, 2])
-@pytest.mark.parametrize(
-    "command", [COMMANDS[0], pytest.param(COMMANDS[1], marks=pytest.mark.thorough)], ids=lambda command: command[0]
-)
+@pytest.mark.parametrize("number", [1, *rest(0, 2)])
+@pytest.mark.parametrize("command", [COMMANDS[0], *rest((COMMANDS[1],))], ids=lambda command: command[0])
 def test_a_stream_that_is_closed_from_the_start_changes_no_result(
     command: tuple[str, ...], number: int, report: Path, command_line: CommandLine
 ) -> None:
@@ -47,9 +46,7 @@ def test_an_error_with_no_error_stream_is_the_exit_code_alone(command_line: Comm
     assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(COMMANDS[0], marks=pytest.mark.thorough), COMMANDS[1]], ids=lambda one: one[0]
-)
+@pytest.mark.parametrize("command", [*rest((COMMANDS[0],)), COMMANDS[1]], ids=lambda one: one[0])
 def test_a_full_output_is_one_sentence_and_what_was_written_is_complete(
     command: tuple[str, ...], report: Path, command_line: CommandLine
 ) -> None:
@@ -113,11 +110,9 @@ def test_a_bar_goes_on_without_its_stream(way: str, monkeypatch: pytest.MonkeyPa
     assert ended == [way]
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.thorough)], ids=lambda number: number.name
-)
+@pytest.mark.parametrize("number", [signal.SIGTERM, *rest(signal.SIGINT)], ids=lambda number: number.name)
 def test_a_signal_ends_a_program_without_an_error_stream(number: signal.Signals, command_line: CommandLine) -> None:
-    small_report(60_000).write(command_line.folder / "large.sqlite")
+    small_report(20_000).write(command_line.folder / "large.sqlite")
     process = command_line.start("translate", "large.sqlite", "-o", "OUT", prepare=lambda: os.close(2))
     until = time.monotonic() + 300
     while not list(command_line.folder.glob(".nsys2prv.*")) and process.poll() is None and time.monotonic() < until:

@@ -12,6 +12,8 @@ from faults.fuzz.damaged_results import results
 from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 
+from nsys2prv.efficiency.results import read_efficiency
+from nsys2prv.errors import NotEfficiency
 from nsys2prv.vocabulary.limits import read_ordinary
 
 BAD_OPTION, BAD_REPORT, BAD_TRACE, NOT_EFFICIENCY = 2, 3, 8, 13
@@ -139,17 +141,15 @@ def test_a_json_of_endless_nesting_is_no_result(command_line: CommandLine) -> No
         ("families", "family", None, "family of the table families has a null"),
     ],
 )
-def test_a_result_with_impossible_values_is_refused(
-    table: str, column: str, value: object, why: str, command_line: CommandLine
-) -> None:
+def test_a_result_with_impossible_values_is_refused(table: str, column: str, value: object, why: str, tmp_path: Path) -> None:
     content = json.loads(results())
-    (command_line.folder / "good.json").write_bytes(results())
     if table:
         content["tables"][table][column][0] = value
     else:
         content[column] = value
-    (command_line.folder / "bad.json").write_text(json.dumps(content))
-    sentence(command_line.run("compare", "good.json", "bad.json"), NOT_EFFICIENCY, "bad.json", why)
+    (tmp_path / "bad.json").write_text(json.dumps(content))
+    with pytest.raises(NotEfficiency, match=rf"bad\.json: .*{why}"):
+        read_efficiency(tmp_path / "bad.json")
 
 
 def test_what_a_shell_gives_for_a_command_is_read(tmp_path: Path) -> None:

@@ -1,16 +1,19 @@
 """What a command reads, and what others wrote, stays as it is: no option of any command writes over it."""
 
+import itertools
 import os
 import shutil
 import stat
 from pathlib import Path
 
 import pytest
+from support import few_of, rest
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
 
 from nsys2prv.demo.run_demo import TRUTH
 from nsys2prv.efficiency.measure import measure
+from nsys2prv.efficiency.results import read_efficiency
 from nsys2prv.errors import KeptFile
 from nsys2prv.trace.translate import translate
 
@@ -53,7 +56,7 @@ KEPT = ["rank0.sqlite", "rank1.sqlite", "rank2_pqtdir/StringIds.parquet", "rank3
 
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
 @pytest.mark.parametrize("option", ["--json-file", "--talp", "-o"])
-@pytest.mark.parametrize("kept", [KEPT[1], *(pytest.param(kept, marks=pytest.mark.thorough) for kept in (KEPT[0], *KEPT[2:]))])
+@pytest.mark.parametrize("kept", [KEPT[1], *rest(KEPT[0], *KEPT[2:])])
 def test_no_option_of_efficiency_replaces_a_report(
     kept: str, option: str, force: tuple[str, ...], command_line: CommandLine, folder: Path
 ) -> None:
@@ -90,23 +93,21 @@ def test_force_replaces_no_input_and_no_report(
     assert f"{kept}: never replaced" in unchanged(command_line, folder, NOT_WRITABLE, *arguments, "--force")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("efficiency", "rank0.sqlite"),
-        pytest.param(("compare", "eff.json", "eff.json"), id="compare"),
-        pytest.param(WHATIF, id="whatif", marks=pytest.mark.thorough),
-    ],
-)
-@pytest.mark.parametrize("option", [("--json-file", "notes"), ("--json-file", "OUT.json"), ("--csv", "tables")], ids=" ".join)
+COMMANDS = {"efficiency": ("efficiency", "rank0.sqlite"), "compare": ("compare", "eff.json", "eff.json"), "whatif": WHATIF}
+MINE = ("--json-file notes", "--json-file OUT.json", "--csv tables")
+DIFFERING = [("efficiency", MINE[0]), ("compare", MINE[1]), ("compare", MINE[2])]
+
+
+@pytest.mark.parametrize(("command", "option"), few_of(itertools.product(COMMANDS, MINE), DIFFERING))
 def test_a_file_of_somebody_else_is_replaced_only_by_force(
-    option: tuple[str, str], command: tuple[str, ...], command_line: CommandLine, folder: Path
+    command: str, option: str, command_line: CommandLine, folder: Path
 ) -> None:
     (folder / "tables").mkdir()
     for table in ("regions", "runs", "what_if"):
         (folder / "tables" / f"{table}.csv").write_text("mine")
-    assert "use --force" in unchanged(command_line, folder, NOT_WRITABLE, *command, *option)
-    assert command_line.run(*command, *option, "--force").returncode == 0
+    arguments = (*COMMANDS[command], *option.split())
+    assert "use --force" in unchanged(command_line, folder, NOT_WRITABLE, *arguments)
+    assert command_line.run(*arguments, "--force").returncode == 0
 
 
 def test_an_earlier_result_is_replaced(command_line: CommandLine, folder: Path) -> None:
@@ -118,7 +119,7 @@ def test_an_earlier_result_is_replaced(command_line: CommandLine, folder: Path) 
 def test_a_table_of_somebody_else_stays_where_the_own_one_is_empty(folder: Path) -> None:
     (folder / "tables").mkdir()
     (folder / "tables" / "regions.csv").write_text("mine")
-    measure([folder / "rank0.sqlite"]).to_csv(folder / "tables")
+    read_efficiency(folder / "eff.json").to_csv(folder / "tables")
     assert (folder / "tables" / "regions.csv").read_text() == "mine"
 
 
@@ -134,7 +135,7 @@ def test_a_link_that_leads_nowhere_is_replaced_only_by_force(target: str, comman
 
 def test_python_replaces_no_report_either(folder: Path) -> None:
     before = contents(folder)
-    result = measure([folder / "rank0.sqlite"])
+    result = read_efficiency(folder / "eff.json")
     for write in (result.to_json, result.to_html, result.to_talp):
         with pytest.raises(KeptFile):
             write(folder / "rank1.sqlite")

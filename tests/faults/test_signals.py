@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import few_of
 from support.checkout import CHECKOUT
 from support.command_line import CommandLine
 from support.failed_runs import contents, sentence, small_report
@@ -34,12 +35,7 @@ STEPS = {
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize(
-    "number",
-    [
-        pytest.param(one, marks=() if one in {signal.SIGHUP, signal.SIGINT, signal.SIGXCPU} else pytest.mark.thorough)
-        for one in ENDING_SIGNALS
-    ],
-    ids=lambda number: number.name,
+    "number", few_of(ENDING_SIGNALS, {signal.SIGHUP, signal.SIGINT, signal.SIGXCPU}), ids=lambda one: one.name
 )
 def test_each_signal_leaves_the_former_output(
     number: signal.Signals, step: str, command_line: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

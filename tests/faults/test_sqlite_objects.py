@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import rest
 from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 from support.report_builder import ReportBuilder
@@ -186,7 +187,7 @@ def test_what_sqlite_leaves_behind_a_complete_change_is_nothing(mode: str, repor
         assert command_line.run("translate", "rank0.sqlite", "-o", "OUT").returncode == 0
 
 
-@pytest.mark.parametrize("form", [".sqlite", "_pqtdir", pytest.param("_arwdir", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("form", [".sqlite", *rest("_pqtdir", "_arwdir")])
 @pytest.mark.parametrize("change", ["written", "touched", "removed"])
 def test_a_report_that_changes_while_it_is_read_is_an_error(
     change: str, form: str, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,6 @@ def test_recipes_have_the_dependencies_of_the_package_with_their_lowest_versions
     of_conda = dict(line.split(" >=") for line in conda["requirements"]["run"])
     spack = (PACKAGING / "spack/spack_repo/nsys2prv/packages/py_nsys2prv/package.py").read_text(encoding="utf-8")
     of_spack = dict(re.findall(r'depends_on\("py-([a-z0-9-]+)@([\d.]+):"\)', spack))
-
     assert {name: floor for name, floor in of_conda.items() if name != "python"} == DEPENDENCIES
     assert conda["context"]["version"] == nsys2prv.__version__
     assert conda["context"]["python_min"] == PYTHONS[0]
@@ -60,7 +59,6 @@ def test_files_of_easybuild_and_modules_are_of_this_version() -> None:
     content: dict[str, object] = {}
     constants = {"ARCH": "x86_64", "SOURCE_PY3_WHL": "nsys2prv-1.0.0-py3-none-any.whl"}
     exec(compile(easyconfig.read_text(encoding="utf-8"), easyconfig, "exec"), constants, content)
-
     toolchain = content["toolchain"]
     assert isinstance(toolchain, dict)
     assert content["version"] == nsys2prv.__version__

@@ -145,7 +145,6 @@ def test_one_damaged_line_is_found(
     tmp_path: Path, suffix: str, line: int, instead: str | None, rule: TraceRule, found_on: int | None, text: str
 ) -> None:
     result = check(tmp_path, changed(suffix, line, instead))
-
     assert not result.valid
     violation = next(violation for violation in result.violations if violation.rule is rule)
     assert violation.line == found_on

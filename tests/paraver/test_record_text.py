@@ -148,9 +148,7 @@ def test_each_number_is_read(fields_at_once: int, monkeypatch: pytest.MonkeyPatc
     chance = random.Random(fields_at_once)
     numbers = [chance.choice([1, 1, 1, -1]) * chance.randrange(10 ** chance.randrange(1, 19)) for _ in range(600)]
     ends = [chance.choice(":::\n") for _ in numbers[1:]] + ["\n"]
-
     found = Fields("".join(f"{number}{end}" for number, end in zip(numbers, ends, strict=True)).encode())
-
     assert found.values.tolist() == numbers
     assert found.length.tolist() == [len(str(number)) for number in numbers]
     assert found.first.tolist() == [0, *(place + 1 for place, end in enumerate(ends[:-1]) if end == "\n")]

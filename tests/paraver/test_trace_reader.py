@@ -207,7 +207,6 @@ def test_a_missing_or_empty_file_or_another_suffix_is_an_error(tmp_path: Path) -
 def test_labels_of_states_types_and_shared_values(tmp_path: Path) -> None:
     trace = open_whole(write(tmp_path, RECORDS, pcf=PCF))
     values = {0: "End", 20: "cudaLaunchKernel", 21: 'a kernel<int, 2>: it\'s "one" [with] # everything'}
-
     assert trace.has_labels
     assert trace.labels.states == {0: "Idle", 1: "Running"}
     assert trace.labels.types == {

@@ -1,12 +1,12 @@
 """The real reports in ../shared/reports, each translated once; tests are skipped where they are missing."""
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support import few_of
 from support.checkout import NO_REPORTS, REAL_REPORTS
 from support.paramedir import paramedir_or_skip
 from support.real_reports import REPORTS, report_of_test
@@ -44,18 +44,10 @@ def _database(report: Path) -> Path:
     return REAL_REPORTS / "mpi4" / f"{report.name.removesuffix('_pqtdir')}.sqlite"
 
 
-TYPICAL = {
-    "callchains", "cuda-graphs", "gpu-metrics-a100", "mpi4", "mpi-openacc-4gpu", "no-metadata-2020", "one-process-4gpu",
-    "pytorch-nccl-2gpu",
-}  # fmt: skip
-"""Between them: all kinds of tables, and an early version of them."""
+TYPICAL = {"cuda-graphs", "mpi4", "mpi-openacc-4gpu", "no-metadata-2020"}
+"""Between them: most kinds of tables, and an early version of them."""
 # Paraver shows all views of a report in up to 13 s.
 SHOWN = {"mpi-openacc-4gpu", "mpi4"}
-
-
-def few_of(names: Iterable[str], few: Collection[str] = TYPICAL) -> list[Any]:
-    """Parameters of a test on real reports, of which `make test` has a few."""
-    return [pytest.param(name, marks=[] if name in few else [pytest.mark.thorough]) for name in names]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
+from support import few_of
 from support.paramedir import STATES_VIEW, Paramedir
 
-from .conftest import Translated, few_of
+from .conftest import Translated
 
 EXECUTING_CPU, CPU_SAMPLE, CYCLES = 40000033, 30000300, 30000301
 
@@ -22,7 +23,7 @@ SCHEDULED = (
     "mpi-as-nvtx-2.9",
     "v100x8",
 )
-FEW = {"sched", "one-process-4gpu", "cloverleaf-3.13", "mpi-as-nvtx-2.9"}
+FEW = {"sched", "mpi-as-nvtx-2.9"}
 EACH = pytest.mark.parametrize("report", few_of(SCHEDULED, FEW))
 SAMPLED = tuple(name for name in SCHEDULED if name not in ("tensorrt-3.1", "v100x8"))
 
@@ -115,7 +116,7 @@ def test_each_thread_has_as_many_samples_as_the_table(translation: Translation, 
     assert translated.trace.events([CYCLES])["value"].sum() == cycles
 
 
-@pytest.mark.parametrize("report", ["sched", "one-process-4gpu"])
+@pytest.mark.parametrize("report", few_of(("sched", "one-process-4gpu"), {"sched"}))
 def test_paraver_shows_on_each_cpu_the_time_that_threads_are_there(
     translation: Translation, paramedir: Paramedir, report: str
 ) -> None:
@@ -125,7 +126,6 @@ def test_paraver_shows_on_each_cpu_the_time_that_threads_are_there(
     for line in paramedir.show_one(translated.trace.path, of_cpus).read_text().splitlines():
         cpu, _, length, state = line.split("\t")
         time[cpu] = time.get(cpu, 0) + (round(float(length)) if float(state) else 0)
-
     # The CPUs come in their order, whatever their names.
     assert len(time) == sum(translated.trace.header.cpus_per_node)
     assert +Counter(dict(enumerate(time.values()))) == time_on_cpus(translated)

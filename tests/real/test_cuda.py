@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import polars as pl
 import pytest
+from support import few_of
 
-from .conftest import Translated, few_of
+from .conftest import Translated
 
 Translation = Callable[[str], Translated]
 
@@ -33,7 +34,7 @@ _WAITS = {
 WITH_WAITS = ("cloverleaf-3.13", "openacc-mpas", "no-metadata-2020", "pytorch-nccl-2gpu", "pytorch-uvm", "mpi-openacc-4gpu")
 
 
-@pytest.mark.parametrize("report", few_of(WITH_WAITS, {"no-metadata-2020", "pytorch-uvm"}))
+@pytest.mark.parametrize("report", few_of(WITH_WAITS, {"no-metadata-2020", "mpi-openacc-4gpu"}))
 def test_waits_by_the_name_of_their_call_have_their_numbers_and_times(translation: Translation, report: str) -> None:
     translated = translation(report)
     counts: Counter[str] = Counter()
@@ -51,6 +52,7 @@ def test_waits_by_the_name_of_their_call_have_their_numbers_and_times(translatio
     assert dict(found.select("name", "time").iter_rows()) == times
 
 
+@pytest.mark.thorough
 def test_memory_in_use_follows_its_table(translation: Translation) -> None:
     translated = translation("pytorch-uvm")
     sums = translated.query(

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import few_of
 from support.measured import union_length
 from support.real_reports import REPORTS
 
 from nsys2prv.efficiency.results import EfficiencyResult
 
-from .conftest import Translated, few_of
+from .conftest import Translated
 
 Translation = Callable[[str], Translated]
 Measured = Callable[[str, str], EfficiencyResult]
@@ -51,7 +52,7 @@ def test_times_of_devices_are_those_of_the_tables(name: str, translation: Transl
     assert_times_of_tables(translation(name), efficiency(name, "communication"), reading="communication")
 
 
-@pytest.mark.parametrize("report", few_of(REPORTS, {"pytorch-nccl-2gpu"}))
+@pytest.mark.parametrize("report", few_of(REPORTS, ()))
 def test_times_of_devices_are_those_of_the_tables_when_nccl_kernels_are_useful(
     report: str, translation: Translation, efficiency: Measured
 ) -> None:
@@ -92,7 +93,7 @@ _SAMPLES_OF_PROGRAM = """
 @pytest.mark.parametrize(
     ("report", "milliseconds", "orchestration"),
     [
-        ("openacc-mpas", 2362, 0.093),
+        pytest.param("openacc-mpas", 2362, 0.093, marks=pytest.mark.thorough),
         ("no-metadata-2020", 115, None),
         pytest.param("cloverleaf-3.13", 869, None, marks=pytest.mark.thorough),
     ],
@@ -121,7 +122,6 @@ def test_the_length_is_that_of_the_program(
 def test_products_and_sums_hold(name: str, efficiency: Measured) -> None:
     tables = efficiency(name, "communication").tables
     run = tables["run"].row(0, named=True)
-
     factors = [run[factor] for factor in ("load_balance", "communication_efficiency", "orchestration_efficiency")]
     if None not in factors:
         assert run["device_parallel_efficiency"] == pytest.approx(float(np.prod(factors)), rel=1e-12)

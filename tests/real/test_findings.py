@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from support import few_of
 from support.checkout import REAL_REPORTS
 from support.real_reports import REPORTS, RUNS
 
@@ -27,8 +28,6 @@ from nsys2prv.efficiency.meters.absent_tables import OF_STATES, PART_COLUMNS
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.window import RunIterations
 from nsys2prv.run.options import TimeRange
-
-from .conftest import few_of
 
 FOUND: dict[str, list[str]] = {
     # 1.8 ms of kernels in half a second.
@@ -137,7 +136,6 @@ def test_gpus_with_more_particles_are_not_told_to_be_broken() -> None:
         pytest.skip("no report v100x8")
     options = EfficiencyOptions(time=TimeRange(11_230_000_000, 13_000_000_000))
     findings = measure(REPORTS["v100x8"], options).tables["findings"]
-
     assert "slow-device" not in findings["kind"]
     assert not findings["advice"].str.contains("ECC").any()
     unequal = findings.row(by_predicate=pl.col("kind") == "unequal-work", named=True)
@@ -216,14 +214,7 @@ def reductions(report: Path) -> list[tuple[int, int]]:
     return [(start, end) if start > _UTC else (start + began, end + began) for start, end in kernels]
 
 
-EACH = [
-    # A run of three nodes in which a rank is late.
-    pytest.param(run, id=run.name, marks=[] if run.name == "nccl-3nodes-9gpus-sleep" else [pytest.mark.thorough])
-    for run in NCCL_RUNS
-]
-
-
-@pytest.fixture(scope="module", params=EACH)
+@pytest.fixture(scope="module", params=[pytest.param(run, id=run.name, marks=pytest.mark.thorough) for run in NCCL_RUNS])
 def run(request: pytest.FixtureRequest) -> Path:
     return request.param
 
@@ -290,11 +281,7 @@ def test_the_parts_add_up_to_the_time_without_computation(name: str, efficiency:
 pytestmark = pytest.mark.real
 
 
-TYPICAL = {"cuda-graphs", "mpi-openacc-4gpu", "mpi4", "one-process-4gpu", "pytorch-nccl-2gpu"}
-"""Between them: all kinds of edges."""
-
-
-@pytest.mark.parametrize("run", few_of(RUNS, {"cuda-graphs", "mpi4", "pytorch-nccl-2gpu"}))
+@pytest.mark.parametrize("run", few_of(RUNS, {"cuda-graphs", "mpi4"}))
 def test_a_replay_without_a_change_is_the_run(run: str, tmp_path: Path) -> None:
     built = graph_of_run(MeasuredRun(read_events(RUNS[run], EfficiencyOptions(), tmp_path, with_dependencies=True)))
     replayed, measured = replay(built.graph), replay(built.graph)
@@ -348,6 +335,7 @@ def test_time_steps_of_two_directions_are_found(real_reports: Path, tmp_path: Pa
     assert lengths.max() < 1.06 * lengths.min()
 
 
+@pytest.mark.thorough
 def test_blocks_of_a_model_are_found_where_no_range_is_around_them(real_reports: Path, tmp_path: Path) -> None:
     found = iterations_of(real_reports / "pytorch-nccl-2gpu.sqlite", tmp_path)
     assert found.how == BY_KERNELS
@@ -362,9 +350,9 @@ def test_blocks_of_a_model_are_found_where_no_range_is_around_them(real_reports:
     ("report", "count", "usual_ms"),
     [
         # By SQL each kernel of a time step is executed 10 times.
-        ("cloverleaf-3.13", 10, 32),
+        pytest.param("cloverleaf-3.13", 10, 32, marks=pytest.mark.thorough),
         # 13 batches of 416 operations; the first ones load code.
-        ("pytorch-uvm", 13, 182),
+        pytest.param("pytorch-uvm", 13, 182, marks=pytest.mark.thorough),
         # 28 layers of 78 operations, in which a matrix product repeats eight times.
         ("conclusions/llm-2h100-1s", 28, 29),
     ],

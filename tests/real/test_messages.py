@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support import few_of
 from support.checkout import REAL_REPORTS
 from support.paramedir import VIEW, Paramedir
 
@@ -19,7 +20,7 @@ from nsys2prv.paraver.check import check_trace
 from nsys2prv.sources.communication.message_ends import NCCL_NETWORK, kinds_of_messages, read_message_ends
 from nsys2prv.timeline.messages import Messages
 
-from .conftest import Translated, few_of
+from .conftest import Translated
 
 EACH = pytest.mark.parametrize("mpi_report", few_of(("mpi4", "mpi4_parquet", "mpi2_one_report"), {"mpi4", "mpi2_one_report"}))
 
@@ -105,7 +106,7 @@ def utc_of(path: Path) -> tuple[int, bool]:
     return start, first > start // 2
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", few_of(RUNS, {"nccl-2nodes-5of6-utc"}))
 def test_messages_over_the_network_and_the_bounds_that_they_give_to_clocks(run: str, tmp_path: Path) -> None:
     paths = sorted((REAL_REPORTS / run).glob("*.sqlite"))
     if not paths:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support import few_of, rest
 from support.real_reports import RUNS
 from support.shuffled import differences, outcome, shuffled
 
@@ -14,12 +15,13 @@ from nsys2prv.run.ranks import resolve_ranks
 @pytest.mark.parametrize(
     ("folder", "hosts"),
     [
-        ("v100x8", ["cgpu04"]),
         ("mpi4", ["node01"]),
-        ("nccl-3nodes-9gpus", ["ault42.cscs.ch", "ault43.cscs.ch", "ault44.cscs.ch"]),
-        ("nccl-3nodes-9gpus-utc", ["ault42.cscs.ch", "ault43.cscs.ch", "ault44.cscs.ch"]),
-        ("nccl-2nodes-6gpus-utc", ["ault43.cscs.ch", "ault44.cscs.ch"]),
         ("nccl-2nodes-5of6-utc", ["ault43.cscs.ch", "ault44.cscs.ch"]),
+        *rest(
+            ("v100x8", ["cgpu04"]),
+            *((f"nccl-3nodes-9gpus{utc}", [f"ault{number}.cscs.ch" for number in (42, 43, 44)]) for utc in ("", "-utc")),
+            ("nccl-2nodes-6gpus-utc", ["ault43.cscs.ch", "ault44.cscs.ch"]),
+        ),
     ],
 )
 def test_reports_of_one_host_share_a_clock(real_reports: Path, folder: str, hosts: list[str]) -> None:
@@ -33,9 +35,7 @@ def test_reports_of_one_host_share_a_clock(real_reports: Path, folder: str, host
     assert {issue.about for issue in run.issues} == ({"missing ranks"} if "5of6" in folder else set())
 
 
-@pytest.mark.parametrize(
-    "run", [pytest.param(name, marks=[] if name == "cuda-graphs" else [pytest.mark.thorough]) for name in RUNS]
-)
+@pytest.mark.parametrize("run", few_of(RUNS, {"cuda-graphs"}))
 def test_shuffled_tables_give_the_same_trace_and_numbers(run: str, tmp_path: Path) -> None:
     # Under its own name, which is that of the folder for several reports.
     of_shuffled = tmp_path / "copies" / RUNS[run][0].parent.name

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support import few_of
 from support.paramedir import STATES_VIEW, VIEW, Paramedir, read_tables, read_timeline
 from support.report_builder import ReportBuilder
 from support.trace_properties import assert_account_balances
@@ -20,7 +21,7 @@ from nsys2prv.timeline import coverage
 from nsys2prv.trace.translate import translate
 from nsys2prv.vocabulary import event_types
 
-from .conftest import Translated, few_of
+from .conftest import Translated
 
 # Tables of the real reports whose rows are no events, found by looking at them.
 NO_EVENTS = {
@@ -78,6 +79,7 @@ def test_the_trace_is_valid(translated: Translated) -> None:
     assert check_trace(translated.trace.path).violations == ()
 
 
+@pytest.mark.thorough
 def test_generic_events_of_gpus_are_the_samples_of_gpu_metrics(translation: Callable[[str], Translated]) -> None:
     translated = translation("gpu-metrics-a100")
     by_field = (
@@ -97,9 +99,7 @@ def test_paraver_shows_the_decimals_of_a_sampled_number(tmp_path: Path, paramedi
     for start, value in ((0, 1.5), (1000, 0.25)):
         report.row("PERF_EVENT_CPU_METRIC_EVENT", start=start, end=start + 1000, componentId=3, metricId=2, value=value)
     summary = translate([report.write(tmp_path / "report.sqlite")], tmp_path / "out")
-
     shown = paramedir.show_one(summary.prv, VIEW.format(function="Last Evt Val", types="All", composition="As Is")).read_text()
-
     assert [line.split("\t")[1:] for line in shown.splitlines() if line] == [
         ["0.00", "1000.00", "1.50"],
         ["1000.00", "1000.00", "0.25"],
@@ -128,7 +128,7 @@ def _states(trace: WholeTrace) -> pl.DataFrame:
     return trace.states().group_by("task", "thread", value="state").agg(time=(pl.col("end") - pl.col("begin")).sum())
 
 
-@pytest.mark.parametrize("report", few_of((*WITH_STREAMS, "mpi4", "openacc-mpas"), {"pytorch-nccl-2gpu", "mpi4"}))
+@pytest.mark.parametrize("report", few_of((*WITH_STREAMS, "mpi4", "openacc-mpas"), {"mpi4"}))
 def test_paraver_shows_each_state_as_long_as_it_lasts(
     translation: Callable[[str], Translated], paramedir: Paramedir, report: str
 ) -> None:

@@ -236,7 +236,6 @@ def test_each_interval_lies_where_the_report_has_it(translated: Translated) -> N
     moved = [event._replace(begin=event.begin + offset, end=event.end + offset) for event in expected]
     kinds = {event.kind for event in expected} - {"graph", "OpenACC other", "OpenACC data", "OpenACC launch"}
     found, moved = ([event for event in events if event.kind in kinds] for events in (found, moved))
-
     assert Counter(found) == Counter(moved)
 
 
@@ -248,5 +247,4 @@ def test_each_mark_is_there(translated: Translated) -> None:
                 marks = database.execute(f"select label from ({_NVTX}) where eventType = 34")
                 expected.update(_as_label(label) for (label,) in marks)
     marks_found = translated.trace.named(translated.trace.events([9005]).filter(pl.col("value") != 0))
-
     assert Counter(map(_without_mark, marks_found["name"])) == expected

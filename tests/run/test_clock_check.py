@@ -49,7 +49,6 @@ def test_ranks_of_a_host_that_end_collectives_apart_are_a_warning(tmp_path: Path
 def test_with_strict_it_is_an_error_and_nothing_is_written(tmp_path: Path) -> None:
     paths = reports(tmp_path)
     before = sorted(tmp_path.iterdir())
-
     with pytest.raises(ClocksDisagree, match=r"ranks of node01 end 8 collectives before others") as failed:
         translate(paths, tmp_path / "OUT", TranslateOptions(align=AlignMethod.UTC, strict=True))
     assert failed.value.exit_code == 9

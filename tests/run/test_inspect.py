@@ -60,9 +60,7 @@ def test_reports_of_several_runs_are_told_and_are_no_error(command_line: Command
         report = ReportBuilder(pid=number, utc_ns=start)
         report.kernel("k", 10, 20)
         report.write(command_line.folder / f"{job}.sqlite")
-
     done = command_line.run("inspect", "1.sqlite", "2.sqlite")
-
     assert done.returncode == 0, done.stderr
     assert "not of the same run" in done.stdout
     assert "not of the same run" not in command_line.run("inspect", "1.sqlite", "2.sqlite", "--unrelated").stdout

@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from support import few_of, rest
 from support.command_line import CommandLine
 from support.failed_runs import sentence
 from support.report_builder import ReportBuilder
@@ -267,7 +268,7 @@ def two(**differing: tuple[object, object]) -> dict[str, ReportBuilder]:
     }
 
 
-@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "TORCHELASTIC_RUN_ID"])
+@pytest.mark.parametrize("variable", ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", *rest("PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")])
 def test_reports_of_different_jobs_are_told(tmp_path: Path, variable: str) -> None:
     reports = two(environment=({variable: "4711"}, {variable: "4712"}))
     found = run(tmp_path, reports, TranslateOptions(unrelated=True))
@@ -539,7 +540,7 @@ def test_reports_that_name_no_host_and_show_no_difference_are_one_host_and_it_is
     assert "2 reports have no host name and are treated as reports of one" in findings(found)["unknown hosts"]
 
 
-@pytest.mark.parametrize("pattern", [r"/(nid\d+)/", "nid1,nid12", " nid12 , nid1"])
+@pytest.mark.parametrize("pattern", [r"/(nid\d+)/", "nid1,nid12", *rest(" nid12 , nid1")])
 def test_hosts_are_taken_from_paths(tmp_path: Path, pattern: str) -> None:
     reports = {f"{host}/r{index}.sqlite": ReportBuilder(host="same", pid=10 + index, monotonic_ns=HOUR * index)
                for index, host in enumerate(("nid1", "nid12", "nid1"))}  # fmt: skip
@@ -553,7 +554,7 @@ def test_hosts_are_taken_from_paths(tmp_path: Path, pattern: str) -> None:
     "others",
     [
         # As CUDA names slices, and as older drivers do; one report has the GPU itself.
-        ("MIG-11111111-aaaa", "MIG-22222222-bbbb", "0123-gpu"),
+        pytest.param(("MIG-11111111-aaaa", "MIG-22222222-bbbb", "0123-gpu"), marks=pytest.mark.thorough),
         ("MIG-GPU-0123-gpu/1/0", "MIG-GPU-0123-gpu/2/0", "GPU-0123-gpu"),
     ],
 )
@@ -622,7 +623,7 @@ BROKEN: dict[Callable[[Path], Path], str] = {
 }
 
 
-@pytest.mark.parametrize("make", BROKEN, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", few_of(BROKEN, {missing}), ids=lambda make: make.__name__)
 def test_a_broken_report_is_named_and_left_out_and_the_exit_code_tells(
     make: Callable[[Path], Path], command_line: CommandLine, tmp_path: Path
 ) -> None:

@@ -46,7 +46,7 @@ class OtherProcesses(Workers):
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reports")
-    cluster = Cluster(nodes=1, gpus_per_node=2, iterations=1, layers=1, with_nccl=True, with_mpi=True, gpu_metrics_hz=100)
+    cluster = Cluster(nodes=1, gpus_per_node=2, iterations=1, layers=1, with_os_calls=False, gpu_metrics_hz=100)
     write_reports(folder, cluster)
     return folder
 

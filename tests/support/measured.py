@@ -19,6 +19,7 @@ from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import RunEvents
 from nsys2prv.efficiency.table_registry import BY_NAME, METERS
 from nsys2prv.run.options import ReadOptions
+from support import QUICK
 from support.report_builder import ReportBuilder
 
 US, MS = 1_000, 1_000_000
@@ -28,7 +29,7 @@ NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)"
 
 def measured(folder: Path, *reports: ReportBuilder, **options: Any) -> EfficiencyResult:
     """The numbers of reports, which are written to the folder, with clocks as UTC tells."""
-    return measure(written(folder, *reports), EfficiencyOptions(**{"align": "utc", **options}))
+    return measure(written(folder, *reports), EfficiencyOptions(**{"align": "utc", **QUICK, **options}))
 
 
 def written(folder: Path, *reports: ReportBuilder) -> list[Path]:

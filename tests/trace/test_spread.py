@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import pytest
 from polars.testing import assert_frame_equal
+from support import QUICK, rest
 from support.command_line import CommandLine
 from support.failed_runs import sentence, small_report
 from support.report_builder import ReportBuilder
@@ -46,7 +47,7 @@ NOT_COMPARED = ("seconds", "options")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Reports of 2 ranks on 2 nodes."""
     folder = tmp_path_factory.mktemp("reports")
-    write_reports(folder, Cluster(nodes=2, gpus_per_node=1, iterations=3, layers=1, with_nccl=True, with_mpi=True))
+    write_reports(folder, Cluster(nodes=2, gpus_per_node=1, iterations=2, layers=1, with_nccl=True, with_mpi=True))
     return folder
 
 
@@ -189,7 +190,7 @@ def test_a_worker_of_a_cluster_that_is_killed_changes_nothing_but_the_time(
     assert outputs(spread) == {".prv", ".pcf", ".row", ".json", ".cfgs"}
 
 
-@pytest.mark.parametrize("way", ["2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("way", ["2 workers", *rest("dask")])
 def test_a_broken_report_is_named(way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path) -> None:
     shutil.copytree(reports, tmp_path / "reports")
     broken = max((tmp_path / "reports").glob("*.sqlite"))
@@ -212,9 +213,8 @@ def translating(command_line: CommandLine, reports: Path, folder: Path) -> tuple
     return process, workers
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.thorough)], ids=lambda number: number.name
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_interrupt_ends_the_workers_and_leaves_nothing(
     number: signal.Signals, command_line: CommandLine, reports: Path, tmp_path: Path
 ) -> None:
@@ -259,7 +259,8 @@ def assert_same_tables(found: EfficiencyResult, wanted: EfficiencyResult) -> Non
     assert found.head["warnings"] == wanted.head["warnings"]
 
 
-@pytest.mark.parametrize("way", ["2 workers", pytest.param("dask", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ["2 workers", "dask"])
 def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     way: str, request: pytest.FixtureRequest, reports: Path, tmp_path: Path
 ) -> None:
@@ -273,9 +274,7 @@ def test_efficiency_numbers_are_the_same_from_one_process_and_from_several(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "way", ["one process", *(pytest.param(way, marks=pytest.mark.thorough) for way in ("2 workers", "dask"))]
-)
+@pytest.mark.parametrize("way", ["one process", *rest("2 workers", "dask")])
 def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
     way: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -285,20 +284,21 @@ def test_a_report_that_breaks_off_while_it_is_measured_is_left_out(
         for index in range(500):
             report.copy(100 * index, 100 * index + 40 + rank, 8)
         report.write(path)
-    without = measuring.measure([paths[0], paths[2]])
+    without = measuring.measure([paths[0], paths[2]], EfficiencyOptions(**QUICK))
     with sqlite3.connect(paths[1]) as database:
         # Nobody looks at sizes of copies before these are read.
         database.execute("update CUPTI_ACTIVITY_KIND_MEMCPY set bytes = 'many' where start > 40000")
     database.close()
 
     (tmp_path / "scratch").mkdir()
-    found = measuring.measure(paths, EfficiencyOptions(**the_way(way, request), keep_going=True, scratch=tmp_path / "scratch"))
+    how = {**the_way(way, request), **QUICK, "scratch": tmp_path / "scratch"}
+    found = measuring.measure(paths, EfficiencyOptions(**how, keep_going=True))
     assert [one["path"] for one in found.head["left_out"]] == [str(paths[1])]
     assert found.left_out == 1
     for name in ("devices", "memory_operations", "run"):
         assert_frame_equal(found.tables[name], without.tables[name])
     with pytest.raises(DamagedReport, match=r"rank1\.sqlite"):
-        measuring.measure(paths, EfficiencyOptions(**the_way(way, request), scratch=tmp_path / "scratch"))
+        measuring.measure(paths, EfficiencyOptions(**how))
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -344,7 +344,7 @@ def test_work_for_somebody_who_is_gone_leaves_nothing(tmp_path: Path) -> None:
     with temporary_folder(tmp_path, "shared") as shared:
         writing = threading.Thread(target=write, args=(shared,))
         writing.start()
-        while next(numbers) < 100:
+        while next(numbers) < 20:
             time.sleep(0.001)
     writing.join(30)
 

@@ -242,17 +242,10 @@ def test_a_compressed_trace_holds_the_same_and_is_the_same_file_each_time(tmp_pa
     assert gzip.decompress(packed_bytes) == plain.prv.read_bytes()
     again = translate_reports(tmp_path, report, name="packed", options=TranslateOptions(gzip=True, force=True))
     assert again.prv.read_bytes() == packed_bytes
-
-
-def test_a_compressed_trace_takes_the_place_of_a_plain_one(tmp_path: Path) -> None:
-    report = ReportBuilder()
-    report.nvtx_range("a", 0, 10)
-    translate_reports(tmp_path, report)
-    translate([tmp_path / "out0.sqlite"], tmp_path / "out.prv", TranslateOptions(gzip=True, force=True))
-    # The plain trace would be read with the labels of the compressed one.
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        *("out.cfgs", "out.json", "out.pcf", "out.prv.gz", "out.row", "out0.sqlite")
-    ]
+    # In its place the plain trace would be read with the labels of the compressed one.
+    translate([tmp_path / "plain0.sqlite"], tmp_path / "plain.prv", TranslateOptions(gzip=True, force=True))
+    files = sorted(path.name for path in tmp_path.glob("plain*"))
+    assert files == [*(f"plain.{suffix}" for suffix in ("cfgs", "json", "pcf", "prv.gz", "row")), "plain0.sqlite"]
 
 
 def test_nothing_to_translate_is_said(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import rest
 from support.measured import MS, US, events_of
 from support.report_builder import ReportBuilder
 from support.simulated_run.causes import with_and_without
@@ -22,7 +23,7 @@ from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
 
 
-@pytest.mark.parametrize("recorded", ["pthread_create", None], ids=["creation recorded", "one stream"])
+@pytest.mark.parametrize("recorded", ["pthread_create", *rest(None)], ids=["creation recorded", "one stream"])
 def test_the_path_goes_on_in_the_thread_that_created_another_one(tmp_path: Path, recorded: str | None) -> None:
     report = ReportBuilder(rank=0).gpu(0)
     report.kernel("forward", 110 * US, 200 * US, launch=(100 * US, 105 * US))
@@ -291,7 +292,7 @@ def blocked_calls(folder: Path, cluster: Cluster) -> float | None:
     return found[0] if len(found) else None
 
 
-@pytest.mark.parametrize("has_limit", [True, pytest.param(False, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("has_limit", [True, *rest(False)])
 def test_calls_are_blocked_where_the_queue_has_a_limit_and_not_where_it_has_none(tmp_path: Path, has_limit: bool) -> None:
     limited, unlimited = with_and_without(replace(Cluster(gpus=1), launches_ahead=2_000), "full queue")
     run = simulate(limited if has_limit else unlimited)
@@ -328,5 +329,4 @@ def test_long_calls_with_few_pending_operations_and_short_ones_with_many_are_not
         start = 40_000 * US + index * 100 * US
         made.kernel("k(int)", start + 60 * US, start + 80 * US, launch=(start, start + 50 * US))
     found = measure([made.write(tmp_path / "rank0.sqlite")]).tables["findings"]
-
     assert "full-launch-queue" not in found["kind"].to_list()

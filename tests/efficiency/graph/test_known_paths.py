@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support import rest
 from support.measured import NCCL, US
 from support.report_builder import ReportBuilder
 
@@ -107,8 +108,8 @@ def known_path(slow: int) -> list[tuple[int, int, str, str, str | None]]:
     ]
 
 
-@pytest.mark.parametrize("events", [NUMBERED, BY_EVENT, NOT_RECORDED])
-@pytest.mark.parametrize("slow", [0, pytest.param(1, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("events", [NOT_RECORDED, *rest(NUMBERED, BY_EVENT)])
+@pytest.mark.parametrize("slow", [0, *rest(1)])
 def test_the_path_over_events_a_collective_and_a_message(tmp_path: Path, slow: int, events: str) -> None:
     reports = ranks(tmp_path, slow, events)
     result = measure(reports, EfficiencyOptions())

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import few_of, rest
 from support.simulated_run.causes import CAUSES, SLOW_RANK, with_and_without, with_machine
 from support.simulated_run.cluster import DATA, HALO, PATTERNS, PIPELINE, TENSOR, Cluster
 from support.simulated_run.records import Operation
@@ -36,7 +38,7 @@ CLUSTERS = [
     if cause != "full queue"
 ]  # fmt: skip
 """One with each cause, of all programs and of several sizes."""
-QUICK = 4
+QUICK = {1, 3}
 
 
 def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
@@ -48,7 +50,7 @@ def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
 @pytest.mark.parametrize(
     "cluster",
     [
-        pytest.param(cluster, marks=[] if number < QUICK else [pytest.mark.thorough], id=f"{number}-{cluster.pattern}")
+        pytest.param(cluster, marks=[] if number in QUICK else [pytest.mark.thorough], id=f"{number}-{cluster.pattern}")
         for number, cluster in enumerate(CLUSTERS)
     ],
 )
@@ -84,14 +86,7 @@ def expected(run: SimulatedRun) -> set[Edge]:
     }
 
 
-@pytest.mark.parametrize(
-    ("pattern", "with_ids"),
-    [
-        pytest.param(pattern, with_ids, marks=() if with_ids and pattern in (DATA, HALO) else pytest.mark.thorough)
-        for pattern in PATTERNS
-        for with_ids in (True, False)
-    ],
-)
+@pytest.mark.parametrize(("pattern", "with_ids"), few_of(product(PATTERNS, (True, False)), {(DATA, True)}))
 def test_waits_for_events_are_followed(pattern: str, with_ids: bool, tmp_path: Path) -> None:
     run = simulate(Cluster(pattern=pattern, gpus=2, iterations=2, event_ids=with_ids))
     events = read_events(write_reports(run, tmp_path / "reports"), ReadOptions(), tmp_path, with_dependencies=True)
@@ -134,9 +129,7 @@ def small(pattern: str, gpus: int = 3, **settings: Any) -> Cluster:
     return Cluster(pattern=pattern, gpus=gpus, iterations=3, layers=2, start_up=1_000_000, **settings)
 
 
-@pytest.mark.parametrize(
-    "pattern", [TENSOR, *(pytest.param(name, marks=pytest.mark.thorough) for name in (DATA, HALO, PIPELINE))]
-)
+@pytest.mark.parametrize("pattern", [TENSOR, *rest(DATA, HALO, PIPELINE)])
 def test_an_ideal_network(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern, gpus=2), "slow network")
     is_predicted(slow, with_machine(slow, transfer_factor=0.0), tmp_path, ideal_network=True)
@@ -151,7 +144,7 @@ def without_a_cause(pattern: str, cause: str, *, quick: bool = False, **changes:
     ("pattern", "cause", "changes"),
     [
         without_a_cause(DATA, "late rank", no_late_ranks=True, quick=True),
-        without_a_cause(HALO, "late for MPI_Allreduce", no_late_ranks=True, quick=True),
+        without_a_cause(HALO, "late for MPI_Allreduce", no_late_ranks=True),
         without_a_cause(DATA, "late ranks in turn", no_late_ranks=True),
         without_a_cause(TENSOR, "late rank", no_late_ranks=True),
         without_a_cause(DATA, "slow GPU", no_late_ranks=True),
@@ -160,7 +153,7 @@ def without_a_cause(pattern: str, cause: str, *, quick: bool = False, **changes:
         without_a_cause(DATA, "slow kernels", scale=["Flash attention forward=0.5"]),
         without_a_cause(PIPELINE, "slow kernels", scale=["Flash attention forward=0.5"]),
         without_a_cause(DATA, "slow network", scale=["NCCL*=0.333333333"]),
-        without_a_cause(TENSOR, "slow network", scale=["NCCL*=0.333333333"], quick=True),
+        without_a_cause(TENSOR, "slow network", scale=["NCCL*=0.333333333"]),
         without_a_cause(DATA, "unequal work", rank=[f"{SLOW_RANK}=median"]),
         without_a_cause(TENSOR, "unequal work", rank=[f"{SLOW_RANK}=median"]),
     ],
@@ -171,7 +164,7 @@ def test_the_run_without_a_cause(pattern: str, cause: str, changes: dict[str, An
     is_predicted(slow, good, tmp_path, in_step="no_late_ranks" not in changes, **changes)
 
 
-@pytest.mark.parametrize("pattern", [DATA, pytest.param(PIPELINE, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("pattern", [DATA, *rest(PIPELINE)])
 def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern, gpus=2, loading=3_000_000), "slow loading")
     changed = replace(slow, loading=0, slow_loading=None)
@@ -179,7 +172,7 @@ def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
     is_predicted(slow, changed, tmp_path, in_step=pattern != PIPELINE, near=0.06, data_loading=0.0)
 
 
-@pytest.mark.parametrize("pattern", [TENSOR, pytest.param(DATA, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("pattern", [TENSOR, *rest(DATA)])
 def test_launches_that_cost_nothing(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern, gpus=2), "launch-bound")
     is_predicted(slow, with_machine(slow, launch_call=0, launch_latency=0), tmp_path, no_launch_cost=True)
@@ -192,7 +185,7 @@ def test_launches_that_cost_nothing(pattern: str, tmp_path: Path) -> None:
         pytest.param(DATA, {"ideal_network": True}, marks=pytest.mark.thorough),
         pytest.param(TENSOR, {"no_launch_cost": True}, marks=pytest.mark.thorough),
         pytest.param(PIPELINE, {"scale": scalings("Flash attention forward=0.5")}, marks=pytest.mark.thorough),
-        (HALO, {"ideal_network": True}),
+        pytest.param(HALO, {"ideal_network": True}, marks=pytest.mark.thorough),
         pytest.param(HALO, {"scale": scalings("*interior*=0.5")}, marks=pytest.mark.thorough),
     ],
 )
@@ -220,6 +213,7 @@ def few_events(folder: Path) -> list[Path]:
     return write_reports(simulate(Cluster(pattern=DATA, gpus=3, iterations=1, layers=1, start_up=1_000_000)), folder)
 
 
+@pytest.mark.thorough
 def test_selected_ranks_are_not_all_ranks(tmp_path: Path) -> None:
     reports = few_events(tmp_path)
     row = what_if(reports, replace(_HALF, ranks=frozenset({0, 1}))).what_if.row(0, named=True)

@@ -135,7 +135,6 @@ def test_groups_with_views_are_listed_by_their_titles(tmp_path: Path) -> None:
     page, written = page_of(tmp_path, Path("OUT.prv"), Path("OUT.cfgs"))
     reader = PageReader(page)
     groups = list(dict.fromkeys(one.view.group for one in written))
-
     assert [one.text for one in reader.all("h2")] == [GROUPS[group] for group in groups]
     assert [one.attributes["href"] for one in reader.all("a") if one.attributes["href"].startswith("#")] == [
         f"#{group}" for group in groups
@@ -148,7 +147,6 @@ def test_the_search_shows_the_views_that_have_all_words(tmp_path: Path) -> None:
     page, written = page_of(tmp_path, Path("OUT.prv"), Path("OUT.cfgs"))
     shown = browser_or_skip(tmp_path).answer(page, "search")
     of_communication = [one.path for one in written if "communication" in f"{one.path} {one.title} {one.view.text}".lower()]
-
     assert shown[""] == [[one.path for one in written], ""]
     assert shown["gemm TENSOR"] == [["2-gpu-metrics/tensor_per_gemm.cfg"], "1 view"]
     assert "3-communication/nccl_time.cfg" in of_communication

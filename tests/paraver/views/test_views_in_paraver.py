@@ -15,7 +15,7 @@ from nsys2prv.timeline.labels import readable
 from nsys2prv.trace.translate import translate
 from nsys2prv.trace.translate_options import TranslateOptions
 
-SMALL = Cluster(nodes=2, gpus_per_node=2, iterations=3, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
+SMALL = Cluster(nodes=1, gpus_per_node=2, iterations=3, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=5000)
 ROUNDING = 0.0051
 """paramedir prints two decimals."""
 
@@ -127,7 +127,8 @@ MEMORY = "select start, end from CUPTI_ACTIVITY_KIND_MEMCPY union all select sta
 
 def test_useful_time_is_the_union_of_compute_kernels_of_each_gpu(shown: Shown) -> None:
     expected = [
-        time_by(spans(shown.kernels(rank, COMPUTE)), key=lambda useful: (useful > 0).astype(int))[1] for rank in range(4)
+        time_by(spans(shown.kernels(rank, COMPUTE)), key=lambda useful: (useful > 0).astype(int))[1]
+        for rank in range(SMALL.ranks)
     ]
     table = shown.table("1-gpu-kernels/useful_time")
 
@@ -140,7 +141,7 @@ def test_useful_time_is_the_union_of_compute_kernels_of_each_gpu(shown: Shown) -
 
 def test_device_activity_is_what_the_efficiency_model_calls_useful_and_communication(shown: Shown) -> None:
     table = shown.table("0-start-here/device_activity_time")
-    for rank in range(4):
+    for rank in range(SMALL.ranks):
         useful = spans(shown.kernels(rank, COMPUTE))
         communication = np.concatenate([spans(shown.kernels(rank, NCCL)), spans(shown.query(rank, MEMORY))])
         expected = time_by(useful, communication, key=lambda u, c: np.where(u > 0, 1, np.where(c > 0, 13, 0)))
@@ -150,7 +151,7 @@ def test_device_activity_is_what_the_efficiency_model_calls_useful_and_communica
 def test_overlap_is_the_number_of_concurrent_kernels_while_nccl_runs(shown: Shown) -> None:
     against_communication = shown.table("3-communication/overlap_of_communication")
     against_trace = shown.table("3-communication/overlap_of_trace")
-    for rank in range(4):
+    for rank in range(SMALL.ranks):
         nccl = spans(shown.kernels(rank, NCCL))
         every = spans(shown.kernels(rank))
         expected = time_by(nccl, every, key=lambda c, k: np.where(c > 0, k, 0))
@@ -167,7 +168,7 @@ def test_kernel_profiles_are_total_number_and_average_of_each_name_on_each_strea
     total, count = shown.table("0-start-here/kernel_time"), shown.table("1-gpu-kernels/kernel_count")
     average, share = shown.table("1-gpu-kernels/kernel_average"), shown.table("1-gpu-kernels/kernel_time_percent")
     place = 0
-    for rank in range(4):
+    for rank in range(SMALL.ranks):
         durations: dict[int, dict[str, list[int]]] = {}
         for start, end, stream, name in shown.kernels(rank, COMPUTE):
             durations.setdefault(stream, {}).setdefault(readable(name), []).append(end - start)
@@ -191,7 +192,6 @@ def test_families_add_up_to_the_time_of_all_kernels(shown: Shown) -> None:
     families, kernels, nccl = map(
         shown.table, ("0-start-here/family_time", "0-start-here/kernel_time", "3-communication/nccl_time")
     )
-
     assert len(families.columns) < len(kernels.columns) + len(nccl.columns)
     of_kernels, of_nccl = dict(kernels.rows), dict(nccl.rows)
     assert not set(of_kernels) & set(of_nccl)
@@ -202,7 +202,7 @@ def test_families_add_up_to_the_time_of_all_kernels(shown: Shown) -> None:
 
 def test_tensor_use_per_gemm_is_the_mean_over_the_time_of_its_kernels(shown: Shown) -> None:
     table = shown.table("2-gpu-metrics/tensor_per_gemm")
-    for rank in range(4):
+    for rank in range(SMALL.ranks):
         samples = np.array(
             shown.query(
                 rank,

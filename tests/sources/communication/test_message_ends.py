@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import rest
 from support.report_builder import ReportBuilder
 from support.traces import NONE, RankMessage, rank_messages, translate_unaligned, unmatched_messages
 
@@ -245,7 +246,7 @@ def test_old_columns_suffice(tmp_path: Path) -> None:
     [
         test_a_handle_that_is_used_again_is_another_request,
         test_persistent_requests_are_one_message_per_start,
-        pytest.param(test_sendrecv_is_a_send_and_a_receive_with_one_row_or_two, marks=pytest.mark.thorough),
+        *rest(test_sendrecv_is_a_send_and_a_receive_with_one_row_or_two),
     ],
 )
 def test_the_same_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, test: Callable[[Path], None]) -> None:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from support import rest
 from support.nccl_regions import COMMUNICATOR, DOUBLE, STATIC, Nccl, payload_blob
 from support.report_builder import ReportBuilder
 from support.traces import trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole
 
-from nsys2prv.sources.communication.nccl import ATTRIBUTES
+from nsys2prv.exports import open_report
+from nsys2prv.sources.communication.nccl import ATTRIBUTES, kernels_with_calls
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.vocabulary import event_types
 
@@ -42,7 +44,7 @@ def one_rank(rank: int, *, binary: bool, with_init: bool = True) -> ReportBuilde
     return report
 
 
-@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+@pytest.mark.parametrize("binary", [*rest(False), True], ids=["json", "binary"])
 def test_regions_of_nccl_and_the_kernels_behind_them_have_the_payload(tmp_path: Path, binary: bool) -> None:
     trace = trace_of(tmp_path, one_rank(0, binary=binary), one_rank(1, binary=binary))
     label = "NCCL communicator of 2 ranks: 0-1 (#1a2b)"
@@ -116,9 +118,8 @@ def sizes_of_group(tmp_path: Path, sizes: list[int], kernels: int, *, tag: str, 
         begin = 2000 + 100 * index
         launch = (1085 + 10 * index, 1088 + 10 * index)
         report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", begin, begin + 50, launch=launch, stream=7 + index)
-    (tmp_path / tag).mkdir()
-    found = attributes_of(trace_of(tmp_path / tag, report), event_types.NCCL_CALL_OF_KERNEL)
-    return [one.get("Message size [bytes]") for one in found]
+    found = pl.concat(kernels_with_calls(open_report(report.write(tmp_path / f"{tag}.sqlite")), tmp_path / tag))
+    return found.sort("start")[str(event_types.NCCL_SIZE)].to_list()
 
 
 def test_sizes_of_calls_that_one_kernel_does_add_up(tmp_path: Path) -> None:

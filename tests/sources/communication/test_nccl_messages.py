@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support import rest
 from support.nccl_regions import COMMUNICATOR, Nccl
 from support.report_builder import ReportBuilder
 from support.traces import NONE, RankMessage, rank_messages, translate_unaligned, unmatched_messages
@@ -34,7 +35,7 @@ def of_nccl(summary: Summary) -> list[RankMessage]:
     return [message for message in rank_messages(summary) if message.tag == TAG]
 
 
-@pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
+@pytest.mark.parametrize("binary", [*rest(False), True], ids=["json", "binary"])
 def test_a_message_ends_with_the_kernel_of_the_receive(tmp_path: Path, binary: bool) -> None:
     sender, of_sender = rank_report(0, 2, binary=binary)
     receiver, of_receiver = rank_report(1, 2, binary=binary)
@@ -50,6 +51,7 @@ def test_a_message_ends_with_the_kernel_of_the_receive(tmp_path: Path, binary: b
     assert unmatched_messages(summary) == NONE
 
 
+@pytest.mark.thorough
 def test_calls_of_a_group_end_with_the_kernel_of_the_group(tmp_path: Path) -> None:
     reports = [rank_report(rank, 3) for rank in range(3)]
     for rank, (report, nccl) in enumerate(reports):

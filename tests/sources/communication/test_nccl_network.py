@@ -170,7 +170,6 @@ def test_channels_and_communicators_are_told_apart(tmp_path: Path) -> None:
         receiver.mark("Irecv", 90 - 10 * place, text)
         receiver.mark("RecvTest", 200 - 10 * place, text)
     found, unmatched = paired(tmp_path, sender, receiver)
-
     assert found == [(100 + 10 * at, 200 - 10 * at) for at in range(4)]
     assert unmatched == NONE
 

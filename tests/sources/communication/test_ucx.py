@@ -73,9 +73,7 @@ def test_requests_of_ucx_that_overlap_do_not_cut_each_other_off(tmp_path: Path) 
     report = ReportBuilder(pid=1000)
     for start, end, tag in ((0, 50, 1), (10, 30, 2), (20, 80, 3), (60, 70, 4)):
         ucx(report, "UCP_PROGRESS_EVENTS", "ucp_tag_send_nbx", start, end, packedSize=100 * tag, tag=tag)
-
     trace = trace_of(tmp_path, report)
-
     lanes = [number for number in trace.labels.types if number == 51000002 or 51001000 <= number < 51002000]
     assert [(begin, end) for *_, begin, end in intervals(trace, *lanes)] == [(0, 50), (10, 30), (20, 80), (60, 70)]
     assert len(lanes) == 3

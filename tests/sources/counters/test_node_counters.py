@@ -265,9 +265,7 @@ def test_an_event_of_a_plugin_that_is_damaged_does_not_cost_the_others(tmp_path:
     for time, text in ((20, '{"a": 3'), (30, "[4]"), (40, "{}")):
         report.plugin_event("P", "t", time, {"a": 0})
         report._rows["GENERIC_EVENTS"][-1]["data"] = text
-
     summary = translate_reports(tmp_path, report)
-
     assert samples(summary)["P t", "P t a"] == [(0, 1), (10, 2)]
     assert table_summary(summary, "GENERIC_EVENTS")["left_out"] == {"events without a field that can be shown": 3}
 
