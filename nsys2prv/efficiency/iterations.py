@@ -40,14 +40,14 @@ _LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL, _MOST_EXECUTIONS = 0.5, 0.6,
 """Share of the time of work that must be in like segments; up to which every n-th execution of a name is tried, as parts of two
 kinds that take turns have half each; that these must have, as they are alike by chance, too; and the largest n."""
 _LIKE, _HISTOGRAM_NAMES = 0.1, 64
-"""Difference of two histograms of names, or of two times, relative to the larger one, up to which work is the same; columns of
-a histogram: names with most executions, the last one for all others."""
+"""Difference of two histograms of names, relative to the larger one, up to which work is the same; columns of a histogram:
+names with most executions, the last one for all others."""
 _FINER, _INTERRUPTED = 0.02, 0.75
 """Share of work that a shorter period may leave out and still count more than a longer one, unless that share of the segments
 of the longer one has equally many of its segments that are unlike."""
-_MOST_TOGETHER, _LEAST_UNLIKE, _RARER = 64, 10, 0.25
-"""Segments after which times repeat at most; how many must differ from the next one, so that it can be seen; and which share
-of that may differ from the n-th next."""
+_MOST_TOGETHER, _OTHER_TIME, _LEAST_UNLIKE, _RARER = 64, 0.5, 10, 0.25
+"""Segments after which times repeat at most; from which difference on, relative to the larger one, two times are of other work
+(rows of a matrix take some tenths more or less); how many must differ from the next one; and which share may from the n-th."""
 _STEPS_OF_SWEEP, _GROWTH = 5, 4
 """Of a sweep of sizes: segments each of which takes longer than the former one, and the last one relative to the first one."""
 _SCHEMA = {**dict.fromkeys(("group", "number", "begin", "end"), pl.Int64), "is_cut": pl.Boolean}
@@ -323,7 +323,7 @@ def _period(work: pl.DataFrame, key: int, stride: int) -> _Period | None:
 def _times_repeat_after(times: Numbers) -> int:
     """After how many segments their times repeat, where many differ from those of their neighbours; else 1."""
     unlike = [
-        float(np.mean(np.abs(times[lag:] - times[:-lag]) > _LIKE * np.maximum(times[lag:], times[:-lag])))
+        float(np.mean(np.abs(times[lag:] - times[:-lag]) > _OTHER_TIME * np.maximum(times[lag:], times[:-lag])))
         for lag in range(1, min(len(times) // (_LEAST_ITERATIONS + 1), _MOST_TOGETHER) + 1)
     ]
     if not unlike or unlike[0] * len(times) < _LEAST_UNLIKE:
