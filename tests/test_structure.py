@@ -30,7 +30,7 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 # Lines and modules that a package has at most. A change that needs more takes something away: CONTRIBUTING.md.
 CEILINGS = {
     "errors.py": (361, 1),
-    "vocabulary": (1_676, 12),
+    "vocabulary": (1_671, 12),
     "execution": (1_500, 8),
     "exports": (2_684, 12),
     "sources": (6_212, 40),
@@ -41,7 +41,7 @@ CEILINGS = {
     "paraver": (3_801, 17),
     "efficiency": (17_277, 69),
     "demo": (1_726, 9),
-    "cli": (758, 5),
+    "cli": (757, 5),
     "api": (341, 2),
     "../tests": (32_000, 173),
 }
