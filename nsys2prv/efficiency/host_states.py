@@ -92,7 +92,7 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
 
     As many of a process as it uses `devices` (`task`, `devices`, how many, and `until`, when the first work begins on the
     last, ns), and those that began meanwhile: others wait until the context is there. CUPTI prepares each context in the call
-    that creates it: where it did so (`set_up`: `task`, `since`, ns) is such a call for sure. So are long calls that free memory
+    that creates it: where it did so (`set_up`: `task`, `start`, `since`, ns) is such a call. So are long calls that free memory
     before any is allocated: further copies of the CUDA runtime in the process start with them."""
     length, is_early = pl.col("end") - pl.col("start"), pl.col("start") < pl.col("until")
     of_devices = calls.join(devices, on="task", how="inner")
@@ -106,9 +106,7 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     is_long = (length >= LONG_CREATION) & is_longer
     is_set_up = (pl.col("since") <= pl.col("end")).fill_null(value=False) & ~name.str.contains("Destroy|Reset")
     is_creating = is_long & (name.str.contains(_LIGHT) | (needs_context & is_first))
-    prepared = early.join_asof(
-        set_up.sort("since"), left_on="start", right_on="since", by="task", strategy="forward", check_sortedness=False
-    )
+    prepared = early.join_asof(set_up, on="start", by="task", strategy="forward", check_sortedness=False)
     long = prepared.filter(is_creating | (is_set_up & (length >= LONG_CREATION))).drop("since")
     is_counted = pl.int_range(pl.len()).over("task") < pl.col("devices")
     frees_nothing = (name == "cudaFree") & (pl.col("start") < pl.col("allocated")).fill_null(value=True)

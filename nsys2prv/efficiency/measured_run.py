@@ -426,10 +426,8 @@ class MeasuredRun:
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
         setup = self.frame(run_events.PROFILER_SETUP)
-        of_context = (
-            self.events.named(setup["number"], setup["value"]).str.contains("Resource Management").fill_null(value=False)
-        )
-        set_up = rows.located(setup.filter(of_context)).select("task", since="start")
+        of_contexts = self.events.named(setup["number"], setup["value"]).str.contains("Resource Management").fill_null(False)
+        set_up = rows.located(setup.filter(of_contexts)).select("task", "start", since="start").sort("start")
         return host_states.creates_context(rows.located(of_cuda), devices, self.events.names(event_types.CUDA_CALL), set_up)
 
     @cached_property

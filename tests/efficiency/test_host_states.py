@@ -84,7 +84,7 @@ def test_which_calls_create_the_context(calls: list[tuple[str, int, int]], creat
     rows = [(0, values[name], start * MS, end * MS) for name, start, end in calls]
     frame = pl.DataFrame(rows, schema=["task", "value", "start", "end"], orient="row")
     devices = pl.DataFrame({"task": [0], "devices": [1], "until": [500 * MS]})
-    nowhere = pl.DataFrame(schema={"task": pl.Int64, "since": pl.Int64})
+    nowhere = pl.DataFrame(schema=dict.fromkeys(("task", "start", "since"), pl.Int64))
     assert creates_context(frame, devices, names, nowhere)["start"].to_list() == [start * MS for start in created]
 
 

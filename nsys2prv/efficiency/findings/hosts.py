@@ -66,10 +66,11 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
         return replace(finding, text=text, advice=self.advice_of_code)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        run, part = evidence.run, losses.total("in_os") / losses.cost
-        is_os = run.calls["number"].is_in(HOST_CALLS).not_().to_numpy()
-        call = longest_call(run, evidence.gaps.of(losses.indices, self.kind), is_os)
-        in_os = f" or in calls of the OS ({percent(part)}; longest in {call})" if part else ""
+        run, in_os = evidence.run, ""
+        if part := losses.total("in_os") / losses.cost:
+            is_os = run.calls["number"].is_in(HOST_CALLS).not_().to_numpy()
+            call = longest_call(run, evidence.gaps.of(losses.indices, self.kind), is_os)
+            in_os = f" or in calls of the OS ({percent(part)}; longest in {call})"
         unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
         return {"known": f"{in_os}{unknown}"}
 

@@ -157,10 +157,11 @@ class _OfAllHosts(FindingRule):
     def with_call(self, finding: Finding, evidence: Evidence, begin: int, end: int) -> Finding:
         """The same with the call in which launching threads are for most of this time, if there is one. Calls that create a
         context are counted by another rule."""
-        launchers, created = evidence.run.first_launchers, evidence.run.context_creations.select("row", "start", created=True)
+        launchers, created = evidence.run.first_launchers, evidence.run.context_creations
         times = pl.DataFrame({"row": evidence.run.callers[np.unique(launchers[launchers >= 0])]})
-        calls = evidence.run.calls.join(created, on=["row", "start"], how="left", maintain_order="left")
-        call = longest_call(evidence.run, times.with_columns(begin=begin, end=end), calls["created"].is_null().to_numpy())
+        is_created = pl.all_horizontal(pl.col(name).is_in(created[name].implode()) for name in ("row", "start"))
+        which = evidence.run.calls.select(~is_created).to_series().to_numpy()
+        call = longest_call(evidence.run, times.with_columns(begin=begin, end=end), which)
         mostly = _mostly(call, (end - begin) * times.height)
         is_of_cuda = mostly and self.of_cuda and call.number == event_types.CUDA_CALL
         advice = self.of_cuda.format(call=call.name) if is_of_cuda else None

@@ -70,8 +70,8 @@ class OpenWaits:
 
     def __init__(self, built: BuiltGraph) -> None:
         graph = built.graph
-        kinds = (EdgeKind.HOST, EdgeKind.STREAM_ORDER, EdgeKind.LAUNCH)
-        may_wait = np.isin(graph.kind, kinds) & (graph.weight >= _LEAST_OFF_CPU)
+        on_devices = np.isin(graph.kind, (EdgeKind.STREAM_ORDER, EdgeKind.LAUNCH)) & (graph.weight >= LATENCY + _LEAST_OFF_CPU)
+        may_wait = on_devices | ((graph.kind == EdgeKind.HOST) & (graph.weight >= _LEAST_OFF_CPU))
         edges = Edges(graph, np.flatnonzero(may_wait))
         rows, times = built.context.events.rows, built.context.frame(OFF_CPU_TIMES)
         is_scheduled = np.isin(rows.task, rows.task[times["row"].unique().to_numpy()])
@@ -111,7 +111,10 @@ def _unseen(built: BuiltGraph, edges: Edges) -> tuple[Numbers, Numbers]:
     one, as usual; and of it time in no call in which they are seen in the driver, where they poll for the device."""
     length, names = edges.end - edges.begin, built.context.events.names(SAMPLED_MODULE)
     outside = built.labels.causes[edges.label] == NO_CALL
+    may_wait = (outside & (length >= LEAST_PAUSE)) | waits_in_os(built.labels)[edges.label]
     samples = built.context.frame(FUNCTION_SAMPLES).sort("row", "start")
+    if samples.is_empty():
+        return np.where(may_wait, length, 0), np.zeros_like(length)
     period = samples.select(pl.col("start").diff().over("row").median()).item() or 0
     is_driver = pl.col("module").is_in([module for module, name in names.items() if re.search(_DRIVER, name)]).fill_null(False)
     seen = []
@@ -119,7 +122,6 @@ def _unseen(built: BuiltGraph, edges: Edges) -> tuple[Numbers, Numbers]:
         sampled_at = Moments.of(of_samples["row"].to_numpy(), of_samples["start"].to_numpy())
         count = sampled_at.find(edges.row, edges.end - 1) - sampled_at.find(edges.row, edges.begin - 1)
         seen.append(np.minimum((count * period).astype(np.int64), length))
-    may_wait = (outside & (length >= LEAST_PAUSE)) | waits_in_os(built.labels)[edges.label]
     return np.where(may_wait, length - seen[0], 0), np.where(outside, seen[1], 0)
 
 
