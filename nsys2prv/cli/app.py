@@ -155,8 +155,8 @@ def _show(result: Results, text: str | None, *written: Path | None) -> None:
     if text is None:
         print_json(result.as_json(), indent=None, allow_nan=False)
     else:
-        places = [str(path) for path in written if path is not None]
-        print_summary("\n\n".join([text, *([printable_lines([f"written: {', '.join(places)}"])] if places else [])]))
+        places = ", ".join(str(path) for path in written if path is not None)
+        print_summary(f"{text}\n\n{printable_lines([f'written: {places}'])}" if places else text)
         print_warnings(result.head["warnings"])
 
 

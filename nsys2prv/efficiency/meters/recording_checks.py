@@ -116,10 +116,9 @@ class LostWork(Measurement):
 
 def lost_work(run: MeasuredRun) -> LostWork:
     """Count launches and what they launched, of each task and part of the window."""
-    # The first of these launches nothing on devices.
+    # Functions of the host run on no device, and what is captured into a graph runs when that is launched.
     names = ("HostFunc", "StreamBeginCapture", "StreamEndCapture")
     of_host, begins, ends = (run.is_named(run.calls, event_types.CUDA_CALL, name).cast(pl.Int64) for name in names)
-    # What is captured into a graph runs when that is launched.
     captures = run.calls.select("row", edge=begins - ends).select(pl.col("edge").cum_sum().over("row")).to_series()
     launching = run.launches_work & ((of_host == 0) & (captures <= 0)).to_numpy()
     calls = _by_task_and_part(run, run.calls.select("row", time="start").filter(launching))

@@ -228,18 +228,12 @@ def _table_lines(table: Table, tables: Frames, most: int, width: int | None) -> 
     more = f" ({frame.height - most} more)" if frame.height > most else ""
     if more and table.page and table.page.worst_first:
         frame = frame.sort(table.page.worst_first, descending=not table.page.lowest_first, nulls_last=True, maintain_order=True)
+    shown = frame.head(most)
     for count in range(len(console.spare) + 1):
         titles = {name: title for name, title in headings.items() if name not in console.spare[:count]}
         columns = [by_name[name] for name in titles]
         texts = frozenset(place for place, column in enumerate(columns) if column.dtype is pl.String)
-        shown = [frame.head(most)[column.name].to_list() for column in columns]
-        by_column = (
-            short_names(["-" if value is None else value for value in values])
-            if place in texts
-            else [cell(column, value) for value in values]
-            for place, (column, values) in enumerate(zip(columns, shown, strict=True))
-        )
-        cells = list(zip(*by_column, strict=True))
+        cells = list(zip(*(_cells(column, shown[column.name].to_list()) for column in columns), strict=True))
         if not is_too_wide(list(titles.values()), cells, texts, width):
             break
     return ["", f"{table.title}{more}", *grid(list(titles.values()), cells, texts, width)]
@@ -268,6 +262,13 @@ def cell(column: Column, value: Any) -> str:
     if column.dtype is pl.Int64:
         return f"{value:,}"
     return short(str(value)) if column.dtype is pl.String else f"{value:.3g}"
+
+
+def _cells(column: Column, values: Sequence[Any]) -> list[str]:
+    """Values of a column for people, in which names that differ do not look alike."""
+    if column.dtype is pl.String:
+        return short_names(["-" if value is None else value for value in values])
+    return [cell(column, value) for value in values]
 
 
 def _sampled(bins: pl.DataFrame, most: int, width: int | None) -> list[str]:
