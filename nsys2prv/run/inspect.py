@@ -135,8 +135,12 @@ def run_as_text(of_run: Sequence[str], reports: Sequence[dict[str, Any]], *, wit
         for report in reports
     ]
     lines = [*of_run, *grid(["report", "ranks", "host", "nsys", "length", "events"], cells, frozenset({0, 1, 2, 3}))]
+    # Reports of a host have the same clock.
+    of_clocks: dict[str, list[str]] = {}
     for report in reports if with_clocks else ():
-        lines += [report["path"], *_clock_lines(report["clock"])]
+        of_report, *of_host = _clock_lines(report["clock"])
+        of_clocks.setdefault("".join(of_host), []).append(f"    {report['path']}: {of_report.removeprefix('  clock: ')}")
+    lines += [line for of_host, of_reports in of_clocks.items() for line in (of_host, *of_reports) if line]
     return printable_lines(lines)
 
 
@@ -189,15 +193,15 @@ _STARTS = {
 
 
 def _clock_lines(clock: dict[str, Any]) -> list[str]:
-    start = f"  clock: {_STARTS[clock['start']]}"
+    """How well the clock of a report is known, and, as a second line, that of its host."""
+    off = f"; it may be off the clock of its host by up to {time(clock['of_report_ns'])}" if clock.get("of_report_ns") else ""
+    start = f"  clock: {_STARTS[clock['start']]}{off}"
     if "method" not in clock:
         return [start]
     best, worst = clock["interval_ns"]["best"], clock["interval_ns"]["worst"]
     quality = known_to([worst]) + (f" ({time(best)} where it is known best)" if best not in (None, worst) else "")
     # Nothing is unknown of the only clock.
     details = [f"  clock of {clock['host']}, by {clock['method']}: {quality if worst != 0 else 'the only one of the run'}"]
-    if clock["of_report_ns"]:
-        details.append(f"this report may be off it by up to {time(clock['of_report_ns'])}")
     if "offset_ns" in clock:
         details.append(f"offset {time(clock['offset_ns'])}, drift {clock['drift_ppm']} ppm")
     for kind, count in clock["anchors_by_kind"].items():
