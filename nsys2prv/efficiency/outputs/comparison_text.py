@@ -193,8 +193,11 @@ def comparison_as_text(head: Mapping[str, Any], tables: Frames, rows: int, width
     On a terminal of this width (characters; None: any) longer lines are broken, and tables are made narrower as `grid`
     does it, or have less in them."""
     longest = _LONGEST_TEXT if width is None else max(min(_LONGEST_TEXT, width - _INDENT), _INDENT)
-    names = ("label", "title", "input")
-    listed = [f"{run['run']}  {', '.join(short(run[name], longest) for name in names)}" for run in head["runs"]]
+    listed = []
+    for run in head["runs"]:
+        # The title of a run of one report is the name of its file.
+        names = [name for name in ("label", "title", "input") if name != "title" or run["title"] not in run["input"]]
+        listed.append(f"{run['run']}  {', '.join(short(run[name], longest) for name in names)}")
     lines = wrapped_lines([*comparison_sentences(tables), "", *listed], width)
     if GPU in tables["runs"]["per"]:
         lines.append(f"(NCCL kernels count as {head['nccl']})")
