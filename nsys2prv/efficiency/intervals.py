@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS
+
 Numbers = npt.NDArray[np.int64]
 Integers = npt.NDArray[np.integer[Any]]
 """Whole numbers in fewer bytes: they are cast before arithmetic that may leave their range."""
@@ -295,7 +297,10 @@ class Spans:
 
     def inside(self, group: Integers, begin: Numbers, end: Numbers, which: Mask | None = None) -> Numbers:
         """Time of the spans of a group from a begin to an end, ns: columns of equal length; 0 but for `which` of their rows."""
-        inside, place = np.zeros(len(group), dtype=np.int64), slice(None) if which is None else np.flatnonzero(which)
+        # Spans can be few, as when contexts are created, and early.
+        first, last = self.merged.begin.min(initial=LONGEST_SESSION_NS), self.merged.end.max(initial=0)
+        place = np.flatnonzero((begin < last) & (end > first) & (True if which is None else which))
+        inside = np.zeros(len(group), dtype=np.int64)
         (inside[place],) = self._covered.in_windows(group[place], begin[place], end[place])
         return inside
 
