@@ -16,11 +16,11 @@ STATES: tuple[tuple[str, str, str], ...] = (
     ("profiler", "profiler", "in the set-up of the profiler itself, which takes no time without it"),
     ("communicator", "creating communicators", "in a call that creates NCCL communicators, as far as NVTX ranges of NCCL were "
      "recorded"),
-    ("context", "creating the context", "in the call that creates the CUDA context of the process: the first ones that take "
-     "far longer than later ones"),
+    ("context", "creating the context", "in the call that creates the CUDA context of the process, the first ones that take "
+     "far longer than later ones, or starts the CUDA runtime again, of which libraries such as cuBLAS have their own copies"),
     ("launch", "launching", "in calls that launch"),
     ("synchronization", "waiting for the device", "in calls that wait for the device"),
-    ("memory", "copying", "in copies and memsets"),
+    ("memory", "in copy calls", "in copies and memsets, also while these wait for what runs on a device"),
     ("allocation", "allocating", "in calls that allocate or free memory"),
     ("other_cuda", "other CUDA calls", "in other CUDA calls"),
     ("mpi", "MPI", "in MPI calls"),
@@ -93,9 +93,11 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     As many of a process as it uses `devices` (`task`, `devices`, how many, and `until`, when the first work begins on the
     last, ns), and those that began meanwhile: others wait until the context is there. CUPTI prepares each context in the call
     that creates it: where it did so (`set_up`: `task`, `start`, `since`, ns) is such a call. So are long calls that free memory
-    before any is allocated: further copies of the CUDA runtime in the process start with them."""
+    before any is allocated, and those right after cuInit: further copies of the CUDA runtime in the process start with them."""
     length, is_early = pl.col("end") - pl.col("start"), pl.col("start") < pl.col("until")
-    of_devices = calls.join(devices, on="task", how="inner")
+    initializes = [value for value, called in names.items() if called.startswith("cuInit")]
+    starts_runtime = pl.col("value").shift().over("row").is_in(initializes).fill_null(value=False)
+    of_devices = calls.with_columns(starts_runtime=starts_runtime).join(devices, on="task", how="inner")
     usual = length.filter(~is_early).mean().over("task", "value")
     name = pl.col("value").replace_strict(names, default="", return_dtype=pl.String)
     allocated = pl.col("start").filter(name.str.contains("(?i)alloc")).min().over("task")
@@ -110,4 +112,6 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     long = prepared.filter(is_creating | (is_set_up & (length >= LONG_CREATION))).drop("since")
     is_counted = pl.int_range(pl.len()).over("task") < pl.col("devices")
     frees_nothing = (name == "cudaFree") & (pl.col("start") < pl.col("allocated")).fill_null(value=True)
-    return long.filter((pl.col("start") < pl.col("end").filter(is_counted).max().over("task")) | frees_nothing)
+    creating = long.filter((pl.col("start") < pl.col("end").filter(is_counted).max().over("task")) | frees_nothing)
+    again = of_devices.filter("starts_runtime", length >= LONG_CREATION, name.str.contains(f"{_LIGHT}|^cudaLaunchKernel"))
+    return pl.concat(frame.select(calls.columns) for frame in (creating, again)).unique(["row", "start"]).sort("start")

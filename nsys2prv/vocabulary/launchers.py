@@ -70,6 +70,8 @@ def launched(environment: Mapping[str, str]) -> tuple[Launched, ...]:
 
     >>> launched({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"})
     (Launched(source='SLURM (SLURM_PROCID)', rank=3, ranks=8, local_rank=None),)
+    >>> launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_TASK_PID": "4711"})
+    (Launched(source='SLURM (SLURM_PROCID)', rank=0, ranks=None, local_rank=None),)
     """
     launches: dict[str, Launched] = {}
     for launcher in LAUNCHERS:
@@ -78,6 +80,9 @@ def launched(environment: Mapping[str, str]) -> tuple[Launched, ...]:
             continue
         source = f"{launcher.name} ({launcher.rank})"
         ranks, local_rank = _number(environment, launcher.ranks), _number(environment, launcher.local_rank)
+        if rank == 0 and launcher.name == "SLURM" and "SLURM_TASK_PID" in environment and "SLURM_STEP_ID" not in environment:
+            # A batch script, or a shell, which is no step: tasks are those that the job may start.
+            ranks = None
         launches.setdefault(launcher.rank, Launched(source, rank, ranks, local_rank))
     return tuple(launches.values())
 

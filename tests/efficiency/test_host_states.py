@@ -76,13 +76,17 @@ def test_the_profiler_on_no_thread_holds_the_one_whose_call_it_is_in(tmp_path: P
         ([("cudaGetDeviceCount", 0, 200)], []),
         # A second copy of the runtime starts; then memory may be freed.
         ([("cudaFree", 0, 200), ("cudaFree", 210, 400), ("cudaMalloc", 401, 402), ("cudaFree", 403, 450)], [0, 210]),
+        # Each library has its own copy of the runtime, at any time; a copy may be long by itself.
+        ([("cudaMalloc", 0, 200), ("cuInit", 601, 602), ("cudaLaunchKernel", 603, 900)], [0, 603]),
+        ([("cudaMalloc", 0, 200), ("cuInit", 601, 602), ("cudaMemcpy", 603, 900)], [0]),
+        ([("cudaMalloc", 0, 200), ("cudaLaunchKernel", 603, 900)], [0]),
     ],
 )
 def test_which_calls_create_the_context(calls: list[tuple[str, int, int]], created: list[int]) -> None:
     names = dict(enumerate(sorted({name for name, _, _ in calls}), start=1))
     values = {name: value for value, name in names.items()}
-    rows = [(0, values[name], start * MS, end * MS) for name, start, end in calls]
-    frame = pl.DataFrame(rows, schema=["task", "value", "start", "end"], orient="row")
+    rows = [(0, 0, values[name], start * MS, end * MS) for name, start, end in calls]
+    frame = pl.DataFrame(rows, schema=["task", "row", "value", "start", "end"], orient="row")
     devices = pl.DataFrame({"task": [0], "devices": [1], "until": [500 * MS]})
     nowhere = pl.DataFrame(schema=dict.fromkeys(("task", "start", "since"), pl.Int64))
     assert creates_context(frame, devices, names, nowhere)["start"].to_list() == [start * MS for start in created]

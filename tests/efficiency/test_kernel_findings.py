@@ -187,6 +187,13 @@ def test_code_without_a_name_is_named_by_its_module_once(tmp_path: Path) -> None
     assert "most are in parse of a.so 50.0 %, unresolved code of /lib/b.so 50.0 %;" in finding(result, "host-bound")["seen"]
 
 
+def test_where_no_function_has_many_samples_modules_are_named(tmp_path: Path) -> None:
+    """A compiler has thousands of functions."""
+    made = late_host(*((f"pass{number}", "libLLVM.so") for number in range(7)), ("malloc", "libc.so"))
+    text = finding(measured(tmp_path, made), "host-bound")["seen"]
+    assert "most are in libLLVM.so 87.5 %, libc.so 12.5 %;" in text
+
+
 def test_hosts_that_load_code_that_a_compiler_makes(tmp_path: Path) -> None:
     made = late_host()
     for index in range(20):

@@ -146,21 +146,25 @@ def test_without_loading_the_next_batch_is_copied_at_once(both: np.NsysRun) -> N
     assert (double["least_ns"], double["most_ns"]) == (MEASURED * US, None)
 
 
-@pytest.mark.parametrize(("before", "batches", "results"), [(1, 4, False), (0, 4, False), (1, 2, False), (1, 4, True)])
+@pytest.mark.parametrize(
+    ("before", "batches", "results", "kernels"),
+    [(1, 4, False, 1), (0, 4, False, 1), (0, 4, False, 0), (1, 2, False, 1), (1, 4, True, 1)],
+)
 def test_only_what_repeats_and_follows_no_results_is_loading_for_sure(
-    before: int, batches: int, results: bool, tmp_path: Path
+    before: int, batches: int, results: bool, kernels: int, tmp_path: Path
 ) -> None:
     made = ReportBuilder().gpu(0)
     for step in range(before + batches):
         begin = step * 5 * MS
         made.copy(begin + 20 * US, begin + 500 * US, 1 << 20, launch=(begin, begin + 10 * US))
-        if before:
-            made.kernel("work", begin + 600 * US, begin + MS, launch=(begin + 20 * US, begin + 30 * US))
+        if kernels:
+            thread = {} if before else {"tid": 2000}
+            made.kernel("work", begin + 600 * US, begin + MS, launch=(begin + 20 * US, begin + 30 * US), **thread)
         if results:
             made.copy(begin + MS, begin + 1100 * US, 1 << 20, kind=2, launch=(begin + 40 * US, begin + 1200 * US))
     row = what_if([made.write(tmp_path / "run.sqlite")], WhatIfOptions(data_loading=0)).what_if.row(0, named=True)
     # A thread that launches no kernel may well be one that loads.
-    is_sure = (batches, results) == (4, False)
+    is_sure = (batches, results, kernels) == (4, False, 1)
     assert (row["most_ns"] < row["measured_ns"], row["least_ns"] < row["measured_ns"]) == (is_sure, True)
 
 

@@ -374,9 +374,17 @@ def _most_sampled(run: MeasuredRun, times: pl.DataFrame) -> dict[str, list[Numbe
 
 
 def _top_functions(run: MeasuredRun, samples: pl.DataFrame) -> list[Number]:
-    top = _functions(run, samples).head(_MOST_FUNCTIONS).iter_rows()
-    named = ((function.replace(f"unresolved in {module}", "unresolved code"), module, count) for function, module, count in top)
-    return [Number(f"{short(name)} of {short(module)}", count / samples.height, "0 to 1") for name, module, count in named]
+    """The functions with most samples, or where these are not half of all, as in compilers, the modules."""
+    functions = _functions(run, samples)
+    top = functions.head(_MOST_FUNCTIONS)
+    named = [
+        (f"{short(function.replace(f'unresolved in {module}', 'unresolved code'))} of {short(module)}", count)
+        for function, module, count in top.iter_rows()
+    ]
+    if 2 * top["len"].sum() < samples.height:
+        modules = functions.group_by("module").agg(pl.col("len").sum()).sort("len", "module", descending=[True, False])
+        named = [(short(module), count) for module, count in modules.head(_MOST_FUNCTIONS).iter_rows()]
+    return [Number(name, count / samples.height, "0 to 1") for name, count in named]
 
 
 def _range_of(run: MeasuredRun, times: pl.DataFrame) -> list[Number]:

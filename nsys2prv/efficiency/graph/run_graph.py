@@ -134,8 +134,8 @@ IS_LOADING = ~pl.any_horizontal("is_at_start", "is_after_results")
 def times_of_loading(run: MeasuredRun, which: pl.Expr = IS_LOADING) -> pl.DataFrame:
     """Times in which threads load data, ns (`row` of the thread, `begin`, `end`): they are in no CUDA or MPI call for long, and
     then first copy to the device. The rule is that of the finding `data-loading`, without its device. What a thread does before
-    its first kernel (without any, its first copy), or hardly ever, may be its start-up (`is_at_start`), and after a copy of
-    results it may write these (`is_after_results`)."""
+    its first kernel (without any, its first copy), or hardly ever, may be its start-up (`is_at_start`), as all is that a run
+    without kernels does; and after a copy of results it may write these (`is_after_results`)."""
     since = pl.col("until").shift(1).over("row")
     calls = _calls_by_thread(run.calls).select("row", begin=since, end="begin")
     pauses = calls.filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
@@ -151,25 +151,31 @@ def times_of_loading(run: MeasuredRun, which: pl.Expr = IS_LOADING) -> pl.DataFr
     first = launched.group_by("row").agg(first=pl.coalesce(at.filter("is_kernel").min(), at.min()))
     followed = with_last(pauses, "end", launched.select("row", "launched", "is_batch"), "launched", "row", strategy="forward")
     loads = with_last(followed.filter("is_batch").join(first, on="row", how="left"), "begin", before, "former", "row")
-    is_at_start = (pl.col("begin") < pl.col("first")) | (pl.len().over("row") < _FEWEST_LOADS)
+    is_at_start = (pl.col("begin") < pl.col("first")) | (pl.len().over("row") < _FEWEST_LOADS) | (not is_kernel.any())
     loads = loads.with_columns(pl.col("is_after_results").fill_null(False), is_at_start=is_at_start)
     return loads.filter(which).select("row", "begin", "end").cast(pl.Int64)
 
 
 def _add_copy_engines(parts: GraphParts) -> None:
     """Edges between copies of one direction and device, where they never run at the same time: a device has one copy engine for
-    each direction."""
+    each direction; and between copies of one call, which moves data between devices over the host."""
     points, labels = parts.points, parts.labels
     is_copy = labels.by_name(pl.col("name").is_in([event_types.COPY_KINDS[kind] for kind in (1, 2)]))
     copies = points.intervals((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label_of])
     device = parts.run.events.rows.device[copies["row"].to_numpy()]
     former = pl.col("row", "end", "until").shift().over("device", "label").name.prefix("former_")
-    in_order = copies.with_columns(device=device).sort("start").with_columns(former)
+    of_calls = parts.launches[copies["interval"].to_numpy()].select("launched", call="row")
+    in_order = copies.hstack(of_calls).with_columns(device=device).sort("start").with_columns(former)
     overlaps = (pl.col("former_until") > pl.col("begin")).mean().over("device", "label")
     waits = in_order.filter(
         overlaps <= _MOST_OVERLAPS, pl.col("former_until") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
     )
     parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_end"], waits["start"], 0)
+    staged = in_order.with_columns(pl.col("device", "end", "until").shift().over("call", "launched").name.prefix("staged_"))
+    staged = staged.filter(
+        pl.col("launched") != NONE, pl.col("staged_device") != pl.col("device"), pl.col("staged_until") <= pl.col("begin")
+    )
+    parts.edges.add(EdgeKind.STREAM_ORDER, staged["staged_end"], staged["start"], 0)
 
 
 def _add_device_edges(parts: GraphParts) -> None:

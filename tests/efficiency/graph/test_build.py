@@ -132,6 +132,17 @@ def test_polls_with_a_time_out_that_follow_each_other_are_one_wait(tmp_path: Pat
     assert row["most_ns"] == row["measured_ns"]
 
 
+def test_a_copy_between_devices_over_the_host_is_two_copies_of_which_the_second_waits(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0).gpu(1)
+    report.kernel("work", 10 * US, 10 * MS, launch=(0, 5 * US))
+    call = report.api_call("cudaMemcpyAsync_v3020", 6 * US, 9 * US)
+    report.copy(10 * MS + 10 * US, 11 * MS, 1 << 20, kind=2, correlation=call)
+    report.copy(11 * MS + 10 * US, 12 * MS, 1 << 20, correlation=call, device=1)
+    report.kernel("work", 12 * MS + 10 * US, 20 * MS, device=1, launch=(10 * US, 15 * US))
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["most_ns"] <= row["measured_ns"] - (18 * MS - 20 * US) // 2
+
+
 @pytest.mark.parametrize("module", ["libcuda.so.525", "program"])
 def test_a_thread_that_is_in_the_driver_in_no_recorded_call_may_wait(module: str, tmp_path: Path) -> None:
     report = ReportBuilder().on_cpu(0, 52 * MS)
