@@ -198,7 +198,7 @@ def _clock_lines(clock: dict[str, Any]) -> list[str]:
     start = f"  clock: {_STARTS[clock['start']]}{off}"
     if "method" not in clock:
         return [start]
-    best, worst = clock["interval_ns"]["best"], clock["interval_ns"]["worst"]
+    best, worst = (clock["interval_ns"][name] for name in ("best", "worst"))
     quality = known_to([worst]) + (f" ({time(best)} where it is known best)" if best not in (None, worst) else "")
     # Nothing is unknown of the only clock.
     details = [f"  clock of {clock['host']}, by {clock['method']}: {quality if worst != 0 else 'the only one of the run'}"]
@@ -222,8 +222,7 @@ def as_text(report: dict[str, Any]) -> str:
     if report["processes"]:
         named = [f"{name or 'process'} {pid}" for pid, name in report["processes"].items()]
         lines.append(f"  processes: {', '.join(named)}")
-    names = [gpu["name"] for gpu in report["gpus"]]
-    if names:
+    if names := [gpu["name"] for gpu in report["gpus"]]:
         lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
     for nic in report["nics"]:
         details = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
@@ -234,8 +233,7 @@ def as_text(report: dict[str, Any]) -> str:
     for source in (source for table in report["tables"] for source in table["sources"]):
         rows = counted(source["trace_rows"], "row")
         lines.append(f"  {source['rows']:>12,}  {source['title']} ({source['source']}) on {rows}")
-    left_out = [(table["table"], reason, rows) for table in report["tables"] for reason, rows in table["left_out"].items()]
-    if left_out:
+    if left_out := [(table["table"], reason, rows) for table in report["tables"] for reason, rows in table["left_out"].items()]:
         lines.append("  not translated:")
         lines += [f"  {rows:>12,}  {table}: {reason}" for table, reason, rows in left_out]
     return printable_lines(lines + [f"  warning: {warning}" for warning in report["warnings"]])

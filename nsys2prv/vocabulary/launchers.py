@@ -49,15 +49,12 @@ _JOBS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 CHOSEN_BY_USERS = frozenset({"torchrun run"})
 """Kinds of numbers that may be the same in several runs."""
-_STEPS = ("SLURM_STEP_ID", "PMIX_NAMESPACE")
 _NODE_NAMES = ("SLURMD_NODENAME", "PMIX_HOSTNAME", "HOSTNAME")
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What one launcher reports: rank of the process in the run and on its node, and number of ranks of the run.
-
-    `source` names launcher and variable for the user: "SLURM (SLURM_PROCID)"."""
+    """What one launcher (`source`, with its variable) reports: rank in the run and on the node, and number of ranks."""
 
     source: str
     rank: int
@@ -70,8 +67,6 @@ def launched(environment: Mapping[str, str]) -> tuple[Launched, ...]:
 
     >>> launched({"SLURM_PROCID": "3", "SLURM_NTASKS": "8"})
     (Launched(source='SLURM (SLURM_PROCID)', rank=3, ranks=8, local_rank=None),)
-    >>> launched({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_TASK_PID": "4711"})
-    (Launched(source='SLURM (SLURM_PROCID)', rank=0, ranks=None, local_rank=None),)
     """
     launches: dict[str, Launched] = {}
     for launcher in LAUNCHERS:
@@ -99,7 +94,7 @@ def jobs(environment: Mapping[str, str]) -> dict[str, str]:
 
 def step(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Identifies one of the programs that a job starts, one after the other or at the same time."""
-    return tuple(environment.get(name, "") for name in _STEPS)
+    return tuple(environment.get(name, "") for name in ("SLURM_STEP_ID", "PMIX_NAMESPACE"))
 
 
 def node_name(environment: Mapping[str, str]) -> tuple[str, str]:

@@ -164,15 +164,15 @@ def _add_copy_engines(parts: GraphParts) -> None:
     copies = points.intervals((is_copy & labels.is_of(event_types.MEMORY_OPERATION))[points.label_of])
     device = parts.run.events.rows.device[copies["row"].to_numpy()]
     former = pl.col("row", "end", "until").shift().over("device", "label").name.prefix("former_")
+    of_call = pl.col("device", "end", "until").shift().over("call", "launched").name.prefix("staged_")
     of_calls = parts.launches[copies["interval"].to_numpy()].select("launched", call="row")
-    in_order = copies.hstack(of_calls).with_columns(device=device).sort("start").with_columns(former)
+    in_order = copies.hstack(of_calls).with_columns(device=device).sort("start").with_columns(former, of_call)
     overlaps = (pl.col("former_until") > pl.col("begin")).mean().over("device", "label")
     waits = in_order.filter(
         overlaps <= _MOST_OVERLAPS, pl.col("former_until") <= pl.col("begin"), pl.col("former_row") != pl.col("row")
     )
     parts.edges.add(EdgeKind.STREAM_ORDER, waits["former_end"], waits["start"], 0)
-    staged = in_order.with_columns(pl.col("device", "end", "until").shift().over("call", "launched").name.prefix("staged_"))
-    staged = staged.filter(
+    staged = in_order.filter(
         pl.col("launched") != NONE, pl.col("staged_device") != pl.col("device"), pl.col("staged_until") <= pl.col("begin")
     )
     parts.edges.add(EdgeKind.STREAM_ORDER, staged["staged_end"], staged["start"], 0)

@@ -13,24 +13,13 @@ from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HAS_GPUS, HOS
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames, OnConsole, Table
 from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
+from nsys2prv.vocabulary import terminal
 from nsys2prv.vocabulary.name_rules import metric_value
-from nsys2prv.vocabulary.terminal import (
-    FAINT,
-    FAIR,
-    GOOD,
-    POOR,
-    STRONG,
-    Line,
-    grid,
-    is_too_wide,
-    short_names,
-    styled_lines,
-    wrapped_lines,
-)
+from nsys2prv.vocabulary.terminal import Line, grid, is_too_wide, short_names, styled_lines, wrapped_lines
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _LONGEST_PATH = 200
-_LEVELS = {levels.GOOD: GOOD, levels.FAIR: FAIR, levels.POOR: POOR}
+_LEVELS = {levels.GOOD: terminal.GOOD, levels.FAIR: terminal.FAIR, levels.POOR: terminal.POOR}
 OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
 OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if efficiency.needs != (HAS_GPUS,))
 """Efficiencies that tables of runs with and without GPUs show."""
@@ -76,8 +65,8 @@ def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> 
     first, window = verdict(head, tables), head["window"]
     begin, end = window["offset_ns"], window["offset_ns"] + window["length_ns"]
     lines: list[Line] = [
-        [(short(head["title"], _LONGEST_PATH), FAINT)],
-        [(first.sentence, STRONG)],
+        [(short(head["title"], _LONGEST_PATH), terminal.FAINT)],
+        [(first.sentence, terminal.STRONG)],
         f"measured: {_seconds(begin)} to {_seconds(end)} s of the trace",
     ]
     if tables["run"]["devices"][0]:
@@ -91,7 +80,7 @@ def _first_lines(head: Mapping[str, Any], tables: Frames, width: int | None) -> 
         lines.append("")
         for tile in first.tiles:
             value = (f"{percent(tile.value):>8}", _LEVELS.get(tile.level or "", ""))
-            lines.append([(f"  {tile.title:<{longest}}  ", ""), value, (f"  {tile.note}", FAINT)])
+            lines.append([(f"  {tile.title:<{longest}}  ", ""), value, (f"  {tile.note}", terminal.FAINT)])
     return lines
 
 
@@ -106,8 +95,8 @@ def _bar_lines(bar: Sequence[BarPart], width: int | None) -> list[Line]:
     lines: list[Line] = []
     for part in bar:
         text = f"  {short(part.title, title):<{title}}  {percent(part.share):>7}  {time(part.value):>10}"
-        blocks = "█" * round(part.share * longest)
-        lines.append([(text, ""), (f"  {blocks}" if blocks else "", GOOD if part.name == "compute" else FAIR)])
+        blocks, color = "█" * round(part.share * longest), terminal.GOOD if part.name == "compute" else terminal.FAIR
+        lines.append([(text, ""), (f"  {blocks}" if blocks else "", color)])
     return lines
 
 
@@ -130,7 +119,8 @@ def _finding_lines(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.D
     for in vain is counted; with `verbose` it is listed, and findings have what to do."""
     lines: list[Line] = []
     if findings.height:
-        lines += ["", [(f"Findings in {WINDOW_TITLES[head['window']['name']]}: it would be shorter by this time", STRONG)]]
+        title = f"Findings in {WINDOW_TITLES[head['window']['name']]}: it would be shorter by this time"
+        lines += ["", [(title, terminal.STRONG)]]
     shares, times = list(map(percent, findings["saved_share"])), list(map(time, findings["saved_ns"]))
     wide, long = max(map(len, shares), default=0), max(map(len, times), default=0)
     for row, share, saved in zip(findings.iter_rows(named=True), shares, times, strict=True):
@@ -144,7 +134,7 @@ def _finding_lines(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.D
         # As `--window` and `--time` take it.
         look = f"look at {_seconds(row['worst_begin_ns'])}s:{_seconds(row['worst_end_ns'])}s"
         evidence = (row["seen"], f"{cost}; {look}", *([row["advice"]] if verbose else []))
-        lines += [[(f"       {text}", FAINT)] for text in evidence]
+        lines += [[(f"       {text}", terminal.FAINT)] for text in evidence]
     return [*lines, *_check_lines(checks, verbose=verbose)]
 
 
