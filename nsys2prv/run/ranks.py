@@ -376,15 +376,16 @@ APART_NS = 60_000_000_000
 _SAME_PROCESS_NS = 3600_000_000_000
 """How long after the end of one session another one of the same process can start: later, its id may be that of another one."""
 
-_UNITS = ((86_400_000_000_000, "days"), (3600_000_000_000, "hours"), (60_000_000_000, "minutes"))
+_UNITS = ((86_400_000_000_000, "days"), (3600_000_000_000, "hours"), (60_000_000_000, "minutes"), (0, "s"))
 
 
 def check_related(paths: Sequence[Path], identities: Sequence[Identity], spans: Sequence[tuple[int, int] | None]) -> None:
     """Check that nothing shows that reports are of different runs.
 
     Reports of different jobs are. So are reports that were recorded one after the other, with a long time between them, unless
-    they have the number of their job in common, or recorded the same process. Raises UnrelatedReports with two of the reports,
-    and what differs. Identities have the hosts and processes in the run; spans are the first and last times, ns."""
+    they have the number of their job in common, or recorded the same process; and at any distance, of one rank on a host that
+    is another process. Raises UnrelatedReports with two of the reports, and what differs. Identities have the hosts and
+    processes in the run; spans are the first and last times, ns."""
     numbers = [jobs(identity.environment) for identity in identities]
     first_of: dict[str, int] = {}
     for index, of_report in enumerate(numbers):
@@ -403,7 +404,8 @@ def _check_times(
     spans: Sequence[tuple[int, int] | None],
     numbers: Sequence[Mapping[str, str]],
 ) -> None:
-    """Look for a long time in which nothing was recorded, between reports that have no job or process in common."""
+    """Look for times in which nothing was recorded, between reports that have no process in common: for long ones where they
+    have no job in common either, and for any that parts two processes of a rank."""
     starts = [(identity.utc_ns, index) for index, identity in enumerate(identities) if identity.utc_ns is not None]
     starts.sort(key=lambda start: (start[0], str(paths[start[1]])))
     ends = ((start + max(0, span[1] if (span := spans[index]) else 0), index) for start, index in starts)
@@ -419,15 +421,24 @@ def _check_times(
     def processes(reports: Sequence[tuple[int, int]]) -> set[tuple[str, int]]:
         return {(identities[index].host, pid_of(pid)) for _, index in reports for pid in identities[index].traced}
 
+    def ranks(reports: Sequence[tuple[int, int]]) -> set[tuple[str, int]]:
+        return {(identities[index].host, rank) for _, index in reports for rank in identities[index].known_ranks}
+
     for place in range(1, len(starts)):
         end, last = latest[place - 1]
         gap = starts[place][0] - end
-        if gap <= APART_NS:
+        if gap <= 0:
             continue
         before, after = starts[:place], starts[place:]
-        if of_batch(before) & of_batch(after):
+        again = ranks(before) & ranks(after)
+        if not again and (gap <= APART_NS or of_batch(before) & of_batch(after)):
             continue
         if gap > _SAME_PROCESS_NS or not processes(before) & processes(after):
             unit, name = next((unit, name) for unit, name in _UNITS if gap >= unit)
-            what = f"that one ended at {_moment(end)} UTC, this one started {gap / unit:.1f} {name} later"
+            twice = (
+                f", and rank {min(again)[1]} of {min(again)[0]} is another process in it"
+                if again and gap <= _SAME_PROCESS_NS
+                else ""
+            )
+            what = f"that one ended at {_moment(end)} UTC, this one started {gap / (unit or 10**9):.1f} {name} later{twice}"
             raise UnrelatedReports(paths[last], paths[after[0][1]], what)

@@ -327,6 +327,15 @@ MINUTE = 60 * 10**9
             {"utc_ns": (START, START + 120 * MINUTE), "host": ("n0", "n0"), "rank": (0, 0), "ranks": (1, 1)},
             "that one ended at 2023-11-14 22:13:20 UTC, this one started 2.0 hours later",
         ),
+        (
+            # Two runs in one job: a rank lives once.
+            {
+                "utc_ns": (START, START + MINUTE // 2), "host": ("n0", "n0"), "rank": (0, 0), "ranks": (1, 1), "pid": (7, 8),
+                "environment": ({"SLURM_JOB_ID": "1"},) * 2,
+            },
+            "that one ended at 2023-11-14 22:13:20 UTC, this one started 30.0 s later, "
+            "and rank 0 of n0 is another process in it",
+        ),
     ],
 )  # fmt: skip
 def test_reports_of_different_runs_are_refused(
