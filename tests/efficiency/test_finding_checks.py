@@ -120,6 +120,15 @@ def test_a_helper_that_launches_first_does_not_hide_what_its_process_did_before(
     assert "allocating 50.0 %" in seen["shut-down"]
 
 
+def test_at_the_end_the_thread_counts_that_still_works(tmp_path: Path) -> None:
+    made = report().on_cpu(0, 1200 * MS).on_cpu(450 * MS, 500 * MS, 1, tid=2000)
+    call = made.api_call("cudaLaunchKernel_v7000", 480 * MS, 481 * MS, tid=2000)
+    made.kernel("k(int)", 500 * MS, 900 * MS, correlation=call)
+    made.api_call("cudaMalloc", 10 * MS, 11 * MS)
+    made.os_call("fwrite", 900 * MS, 1200 * MS)
+    assert "meanwhile: host in I/O 100.0 %" in finding(measured(tmp_path, made), "shut-down")["seen"]
+
+
 def test_what_the_profiler_sets_up_is_no_start_of_the_program(tmp_path: Path) -> None:
     made = report()
     made.os_call("open", 0, 1 * MS)

@@ -160,8 +160,25 @@ def idle_gaps(run: MeasuredRun) -> Iterator[pl.DataFrame]:
         thread=pl.Series(np.where(is_of_first, run.first_launchers[device], gaps["thread"]), dtype=pl.Int32),
     )
     states = Elapsed(run.on_threads, run.on_threads.first_kind, COMPUTING)
+    is_at_end = (pl.col("next") == NONE) & (pl.col("thread") != NONE) & (pl.col("begin") > 0)
+    at_end = gaps.select(is_at_end.arg_true()).to_series()
+    gaps[at_end, "thread"] = _most_active(run, gaps[at_end], states)
     for block in blocks_of(gaps):
         yield _with_causes(run, block, states)
+
+
+def _most_active(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Series:
+    """For each gap its `thread`, or where scheduling was recorded, that of the process that sleeps and waits least in it: at
+    the end a thread that launched may have nothing more to do, while another one writes results."""
+    task = run.events.rows.task[run.callers]
+    thread, begin, end = (gaps[name].to_numpy().astype(np.int64) for name in ("thread", "begin", "end"))
+    gap, caller = np.nonzero((task[thread][:, None] == task) & run.is_scheduled)
+    times = list(states.in_windows(caller, begin[gap], end[gap]))
+    waits = np.sum([times[state] for state in host_states.WAITING if state != host_states.IN_IO], axis=0)
+    order = np.lexsort((caller != thread[gap], waits, gap))[::-1]
+    # The last assignment counts.
+    thread[gap[order]] = caller[order]
+    return pl.Series(thread, dtype=pl.Int32)
 
 
 def longest_of(gaps: pl.DataFrame, count: int) -> pl.DataFrame:
