@@ -27,6 +27,7 @@ from nsys2prv.efficiency.verdict import BAR_COLUMNS, WINDOW_TITLES, BarPart, wal
 from nsys2prv.efficiency.window import OTHER_WORK, WARM_UP
 from nsys2prv.errors import UsageError, counted
 from nsys2prv.exports.paths import check_are_reports, find_reports
+from nsys2prv.run.ranks import NOT_AMONG_REPORTS
 from nsys2prv.vocabulary import __version__
 from nsys2prv.vocabulary.printable import as_utf8
 from nsys2prv.vocabulary.wording import listed, percent, short
@@ -288,8 +289,10 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     )
     total, per_device = pl.col("useful_scalability"), pl.col("useful_scalability_per_device")
     size, is_strong = pl.col("size"), pl.col("scaling") == ScalingKind.STRONG.value
-    # Without MPI, time of hosts outside of calls is not known to be work.
+    # Without MPI, time of hosts outside of calls is not known to be work; nor is, without all ranks, on how many GPUs runs are.
+    lacks_ranks = any(NOT_AMONG_REPORTS in text for result in results.values() for text in result.head["warnings"])
     has_same_work = by.not_compared is None and (by.per == GPU or by.has_mpi)
+    has_same_work &= not lacks_ranks or measured["size"].n_unique() == 1
     useful, of_same_work = (pl.when(pl.lit(has_same_work)).then(column) for column in ("useful", "speedup"))
     return (
         measured.with_columns(

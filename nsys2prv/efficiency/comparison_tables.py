@@ -29,7 +29,8 @@ RUNS = Table(
         Column.number(
             "scaling_efficiency",
             "speedup / the speedup that the scaling allows: n of this run / n of the first (strong), 1 (weak); null, as all "
-            "below, where useful times can't be compared: of a run with GPUs and one without, and of hosts without MPI",
+            "below, where useful times can't be compared: of a run with GPUs and one without, of hosts without MPI, and of "
+            "runs on other numbers of GPUs of which ranks are missing",
         ),
         Column.number("useful_scalability", "sum U of the first run / sum U: 1 when equal work takes equal time (strong)"),
         Column.number("useful_scalability_per_device", "mean U of the first run / mean U (weak scaling)"),

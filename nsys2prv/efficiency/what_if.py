@@ -221,7 +221,8 @@ def _replayed(
     built, bounds = uncertain.built, _bounds(uncertain, options)
     parts = _parts(built.context.events, iterations)
     limits = [_lengths(built, parts, bound) for bound in (bounds.replayed, bounds.least, bounds.most) if bound is not None]
-    least, most = np.min(limits, axis=0), np.max(limits, axis=0)
+    # What takes less by so much makes no part shorter by more, whatever else it waits for.
+    least, most = np.maximum(np.min(limits, axis=0), parts["measured_ns"] - bounds.saved), np.max(limits, axis=0)
     if not bounds.replayed.growth:
         # What makes nothing longer does not make the run longer.
         most[0] = min(most[0], parts["measured_ns"][0])

@@ -29,6 +29,8 @@ InPaths = Callable[[Sequence[Path]], list[T | None]]
 RANK_IN_NAME = re.compile(r"(?i)(?<![a-z])rank[-_.=]?([0-9]{1,18})(?![0-9])")
 """Where names of files usually have the rank; used when the reports have none."""
 
+NOT_AMONG_REPORTS = "not among the reports"
+"""In warnings about ranks that are missing."""
 CLOCKS_APART_NS = 15_000_000_000
 """How far clocks of hosts may be apart: reports that are no further apart may be of the same time."""
 
@@ -245,7 +247,7 @@ class _Run:
             more = f"; of {counted(without, 'report')} the rank is not known" if without else ""
             what, are = ("rank", "is") if len(missing) == 1 else ("ranks", "are")
             of = f" of {size:,}" if missing[-1] < size else ""
-            text = f"{what} {ranges(missing)}{of} {are} not among the reports{more}"
+            text = f"{what} {ranges(missing)}{of} {are} {NOT_AMONG_REPORTS}{more}"
             self.add_issue("missing ranks", text)
         if size > MOST_RANKS:
             text = f"the run would have {size:,} ranks, by a report or a path, and more than {MOST_RANKS:,} are not looked for"

@@ -77,6 +77,13 @@ def test_scalability_is_told_against_the_first_run(results: list[EfficiencyResul
     assert second["global_efficiency_per_device"] == pytest.approx(1025 / 1250 * 1600 / 1025)
 
 
+def test_without_all_ranks_scaling_is_not_known(results: list[EfficiencyResult]) -> None:
+    head = {**results[1].head, "warnings": ["rank 2 of 3 is not among the reports"]}
+    part = EfficiencyResult(head, results[1].tables)
+    scaled, alike = (compared(first, part).tables["runs"]["scaling_efficiency"].to_list() for first in (results[0], part))
+    assert (scaled, alike) == ([None, None], [1.0, 1.0])
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., EfficiencyResult]:
     """Gives the numbers of iterations of 1 ms with three kernels of 200 us each, the first ones with 9 ms more without work,

@@ -11,6 +11,7 @@ with the shortest and with the longest of these times. Besides,
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -56,12 +57,13 @@ _TIME_OF_CALLS = (EdgeKind.DEVICE_WORK, EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, 
 
 class ReplayBounds(NamedTuple):
     """A replay, the shorter and the longer one (None: nothing is known of how short, or how long, it is), and why these are not
-    the replay itself; no reason: they are."""
+    the replay itself; no reason: they are. `saved`: by how much any part of the run can be shorter at most, ns."""
 
     replayed: Replay
     least: Replay | None
     most: Replay | None
     reasons: Sequence[str]
+    saved: float = math.inf
 
 
 class OpenWaits:
@@ -190,9 +192,13 @@ class UncertainRun:
             return np.where(weight == REMOVED, REMOVED, longer + self._margins[edges.number]).astype(np.int64)
 
         replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
-        if len(built.open_ends) and not built.context.events.has_all_ranks and replayed.growth:
-            return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
-        return ReplayBounds(replayed, least, most, reasons)
+        events, saved = built.context.events, replayed.shrinkage if not (perhaps or replayed.growth) else math.inf
+        if not events.has_all_ranks:
+            # Each rank that is missing may take less by as much as all others together; without any, nothing is known of it.
+            saved = saved * (1 + events.missing_ranks) if saved and events.missing_ranks else math.inf
+            if len(built.open_ends) and replayed.growth:
+                return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
+        return ReplayBounds(replayed, least, most, reasons, saved)
 
 
 def _margins(built: BuiltGraph) -> Floats:

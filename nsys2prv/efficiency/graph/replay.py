@@ -221,12 +221,14 @@ def as_changed(edges: Edges, weight: Numbers, limit: Integers) -> Numbers:
 @dataclass(frozen=True)
 class Replay:
     """A graph with other times: the `time` of each moment, ns, and the `edge` that determines it (ANCHOR: none; empty where it
-    was not requested); `growth` is the sum of what edges take longer than measured, ns."""
+    was not requested); `growth` is the sum of what edges take longer than measured, and `shrinkage` of what they take less, ns
+    (infinite: edges are removed)."""
 
     graph: RunGraph
     time: Numbers
     edge: Places
     growth: int
+    shrinkage: float
 
     def path(self, last: int) -> Edges:
         """Edges of the critical path to a moment, from the first to the last: each begins where the one before ends."""
@@ -250,22 +252,24 @@ def replays(
         (np.zeros(2, dtype=np.int64), np.empty_like(graph.time), np.empty(size * with_edges, dtype=np.int32)) for _ in variants
     ]
     limits = np.full((len(variants), size), FREE, dtype=np.int8)
-    growth = 0
+    growth, shrinkage = 0, 0.0
 
-    def changed(moments: tuple[int, int]) -> tuple[tuple[int, int], Numbers, list[Numbers]]:
-        """Of edges to moments that follow each other how much longer each takes, and its weight in each variant."""
+    def changed(moments: tuple[int, int]) -> tuple[tuple[int, int], Numbers, float, list[Numbers]]:
+        """Of edges to moments that follow each other how much longer each takes, how much less they take together, and the
+        weight of each in each variant."""
         edges = Edges(graph, slice(*graph.first[list(moments)].tolist()))
         weight = edges.weight
         for step in steps:
             weight = step(edges, weight)
         of_variants = [variant(edges, weight, limit) for variant, limit in zip(variants, limits, strict=True)]
-        return moments, np.maximum(weight - edges.weight, 0), of_variants
+        less = np.inf if (weight == REMOVED).any() else float(np.maximum(edges.weight - weight, 0).sum())
+        return moments, np.maximum(weight - edges.weight, 0), less, of_variants
 
     cuts = np.searchsorted(graph.first, np.arange(BLOCK, len(graph.source), BLOCK))
-    for moments, grown, weights in map_ahead(changed, pairwise(sorted({0, *cuts.tolist(), size}))):
+    for moments, grown, less, weights in map_ahead(changed, pairwise(sorted({0, *cuts.tolist(), size}))):
         if growth + grown.sum(dtype=np.float64) > LONGEST_SESSION_NS:
             raise UsageError("with these changes the run would be longer than can be counted (104 days); take smaller factors")
-        growth += int(grown.sum())
+        growth, shrinkage = growth + int(grown.sum()), shrinkage + less
         for weight, limit, outputs in zip(weights, limits, results, strict=True):
             run_loop(_replay, (*moments, graph.first, graph.source, graph.time, weight, limit, grown), outputs)
-    return [Replay(graph, time, edge, growth) for _, time, edge in results]
+    return [Replay(graph, time, edge, growth, shrinkage) for _, time, edge in results]

@@ -119,6 +119,15 @@ def test_a_pause_that_may_be_a_wait_is_work_or_a_wait_for_the_device(off_cpu: bo
     assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 10 * 495 * US, row["measured_ns"] - 495 * US)
 
 
+def test_nothing_unknown_makes_a_run_shorter_by_more_than_what_takes_less(tmp_path: Path) -> None:
+    """The other rank, which is missing, may take less as well."""
+    report = ReportBuilder(rank=0, ranks=2, with_mpi=True).gpu(0)
+    report.mpi_collective("MPI_Allreduce", 0, 5 * MS)
+    report.kernel("last", 6 * MS, 6 * MS + 10 * US, launch=(5 * MS + 900 * US, 5 * MS + 950 * US))
+    row = replayed(report, tmp_path, scale="last=0.5")
+    assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 2 * 5 * US, row["measured_ns"] - 5 * US)
+
+
 def test_polls_with_a_time_out_that_follow_each_other_are_one_wait(tmp_path: Path) -> None:
     report = ReportBuilder()
     report.kernel("work", 10 * US, 50 * MS, launch=(0, 5 * US))
