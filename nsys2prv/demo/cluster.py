@@ -44,8 +44,6 @@ def write_reports(directory: str | Path, cluster: Cluster) -> list[Path]:
     ----------
     directory
         Where; it is made if it does not exist. Reports of an earlier run with the same names are replaced.
-    cluster
-        The run.
 
     Returns
     -------

@@ -90,8 +90,6 @@ class MeasuredRun:
     ----------
     events
         Of the run, with the window as selected time; its collections are not used up
-    options
-        Of the measurement.
 
     Attributes
     ----------

@@ -162,10 +162,6 @@ class Block:
     ----------
     first_line
         Line number of the first line of the block in the file, from 1.
-    text
-        The lines.
-    header
-        The header of the trace.
 
     Attributes
     ----------

@@ -40,8 +40,6 @@ def with_calls(
 
     Parameters
     ----------
-    report
-        The report.
     frames_of
         From a report to events of one table (columns `globalPid`, `correlationId` among others), as for `Report.pieces`; or
         several such, all with the same columns.

@@ -128,8 +128,6 @@ class Source:
 
         Parameters
         ----------
-        report
-            The report.
         finish
             What is done to each piece.
         rows

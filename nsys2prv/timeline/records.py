@@ -98,8 +98,6 @@ def communicators_of(reports: Iterable[Report], labels: Labels, rows: Rows) -> t
 
     Parameters
     ----------
-    reports
-        All reports.
     labels, rows
         Numbers of values, and rows of the trace.
     """

@@ -73,8 +73,6 @@ def read_collectives(
 
     Parameters
     ----------
-    report
-        The report.
     kind
         "nccl": kernels, one sequence per stream; "mpi": calls, one sequence per communicator.
     ranks

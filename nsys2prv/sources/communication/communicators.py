@@ -35,8 +35,6 @@ def communicator_handles(report: Report, ranks: Mapping[int, int]) -> pl.DataFra
 
     Parameters
     ----------
-    report
-        The report.
     ranks
         Rank of each process, by globalPid.
 

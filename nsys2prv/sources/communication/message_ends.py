@@ -83,8 +83,6 @@ def read_message_ends(
 
     Parameters
     ----------
-    report
-        The report.
     ranks
         Rank of each process, by globalPid. In a process without one, no communicator is known.
     folder

@@ -88,8 +88,6 @@ def with_values(
 
     Parameters
     ----------
-    report
-        The report.
     folder
         For intermediate files.
     events, values

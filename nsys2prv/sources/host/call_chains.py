@@ -78,8 +78,6 @@ def with_chains(
 
     Parameters
     ----------
-    report
-        The report.
     frame_of
         From a report to events of one table, as for `Report.pieces`.
     key

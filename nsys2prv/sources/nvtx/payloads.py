@@ -267,8 +267,6 @@ def binary_fields(blobs: pl.Series, domains: pl.Series, is_nccl: pl.Series, sche
         Ids of the domains of the events.
     is_nccl
         Whether an event is one of NCCL's: schemas of another domain with the same id are not meant then.
-    schemas
-        The schemas of the report.
 
     Returns
     -------
@@ -410,8 +408,6 @@ def fields(events: pl.DataFrame, schemas: Schemas) -> pl.DataFrame:
     ----------
     events
         Columns `json` (text), `blob` (bytes), `domainId`, `is_nccl`.
-    schemas
-        The schemas of the report.
 
     Returns
     -------
