@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 SECONDS_BETWEEN_LOOKS = 0.05
 _NOT_FOR_PROGRAMS = ("NSYS_HOME", "PYTHONDONTWRITEBYTECODE")
@@ -21,8 +21,7 @@ class Missing(Exception):
     """Something that the benchmark needs is not there; the sentence says what."""
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """What one run of a program took."""
 
     seconds: float

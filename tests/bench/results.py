@@ -1,16 +1,15 @@
 """Measured values as text, and as rows of the one table of the documentation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "performance.md"
 MARK, END = "<!-- measured by make bench -->", "<!-- end -->"
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A measured value, and the limits that it should keep; `is_detail`: it is printed, and not in the documentation."""
 
     what: str

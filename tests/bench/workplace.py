@@ -5,8 +5,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.measuring import Missing, Run, call, measure, say
 
@@ -16,8 +16,7 @@ SOURCE, WITHOUT = "gpu-metrics-a100", "GPU_METRICS,SCHED_EVENTS,COMPOSITE_EVENTS
 INTERVALS_OF_COPY = 2_032
 
 
-@dataclass(frozen=True)
-class Sizes:
+class Sizes(NamedTuple):
     """Copies in a short report, in a long one and in the longest; numbers of reports; runs of each kind of cluster."""
 
     short: int = 300
@@ -31,8 +30,7 @@ QUICK = Sizes(3, 30, 60, (4, 16), 1)
 """For trying the benchmark itself."""
 
 
-@dataclass(frozen=True)
-class Workplace:
+class Workplace(NamedTuple):
     """The folder of the real reports and tools, one that keeps long reports and the other tool, and how often each runs."""
 
     shared: Path

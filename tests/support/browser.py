@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -72,8 +72,7 @@ class PageReader(HTMLParser):
         return found
 
 
-@dataclass(frozen=True)
-class Browser:
+class Browser(NamedTuple):
     """Chromium without a window."""
 
     program: str

@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 from unittest import mock
 
 from nsys2prv.cli.main import main
@@ -32,8 +31,7 @@ def _raise_ended(code: int) -> NoReturn:
     raise _Ended(code)
 
 
-@dataclass(frozen=True)
-class CommandLine:
+class CommandLine(NamedTuple):
     """nsys2prv in English, called in a folder, without an nsys that may be installed here."""
 
     folder: Path

@@ -5,9 +5,9 @@ import resource
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -23,8 +23,7 @@ VIEW = Path(__file__).with_name("timeline.cfg").read_text(encoding="utf-8")
 STATES_VIEW = VIEW.format(function="State As Is", types="All", composition="As Is")
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table that paramedir printed: names of columns, and of each row its name and numbers."""
 
     columns: tuple[str, ...]
@@ -39,8 +38,7 @@ class Table:
         return dict(zip(self.columns, dict(self.rows)[name], strict=True))
 
 
-@dataclass(frozen=True)
-class Paramedir:
+class Paramedir(NamedTuple):
     """paramedir with a separate home folder."""
 
     program: str

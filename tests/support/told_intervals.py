@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -25,8 +25,7 @@ _MORE_UNKNOWN = 0.02
 """Share of the pairs of which nothing may be known although something connects them."""
 
 
-@dataclass(frozen=True)
-class PairsOfReports:
+class PairsOfReports(NamedTuple):
     """Each two reports of simulated runs, at equal steps of time from the first event of the run to the last."""
 
     same_host: NDArray[np.bool_]
@@ -94,8 +93,7 @@ def clock_margin(first: ClockError, second: ClockError, times: NDArray[np.int64]
     return inside + first.at(times) + second.at(times) if first.group == second.group else np.full(len(times), np.inf)
 
 
-@dataclass(frozen=True)
-class KindResult:
+class KindResult(NamedTuple):
     """What comes out for a kind of cluster: of pairs of reports of different hosts, unless said otherwise."""
 
     kind: str

@@ -4,8 +4,9 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 from polars.testing import assert_frame_equal
@@ -28,8 +29,7 @@ from support.whole_trace import WholeTrace, open_whole, pair_intervals
 _ROW = ("task", "thread")
 
 
-@dataclass(frozen=True)
-class TraceContents:
+class TraceContents(NamedTuple):
     """Contents of a trace, each sorted by all of its columns. Rows are named; times are ns."""
 
     intervals: pl.DataFrame

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 LEVELS = ("workload", "appl", "task", "thread", "system", "node", "cpu")
 """Object levels, of processes and then of machines, the coarser ones first."""
@@ -91,8 +92,7 @@ class Window:
         return self.values.get("window_operation", "")
 
 
-@dataclass(frozen=True)
-class Cfg:
+class Cfg(NamedTuple):
     """A view: its description, its windows, and the keys of its table (empty for a timeline)."""
 
     description: str

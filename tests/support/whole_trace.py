@@ -1,9 +1,9 @@
 """Traces read strictly and as a whole: all states, events, messages and intervals as frames."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,8 +16,7 @@ from nsys2prv.paraver.trace_files import Header
 from nsys2prv.paraver.trace_reader import Trace, open_trace
 
 
-@dataclass(frozen=True)
-class PairedIntervals:
+class PairedIntervals(NamedTuple):
     """What `pair_intervals` makes of starts and ends; all frames are in the order of the given one."""
 
     closed: pl.DataFrame

@@ -11,9 +11,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import psutil
 
@@ -31,8 +30,7 @@ MOST_ADDRESS_SPACE = 16 << 30
 _FORKS = multiprocessing.get_context("forkserver")
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """How a command ended."""
 
     arguments: tuple[str, ...]
@@ -45,8 +43,7 @@ class Run:
     survivors: int = 0
 
 
-@dataclass(frozen=True)
-class Kill:
+class Kill(NamedTuple):
     """A signal for a command: after some seconds, to the process itself, to a worker of it, or to all of them."""
 
     seconds: float
@@ -66,8 +63,7 @@ class Kill:
                     workers[int(self.seconds * 1000) % len(workers)].send_signal(self.number)
 
 
-@dataclass(frozen=True)
-class _Surroundings:
+class _Surroundings(NamedTuple):
     """What a command runs in; parameters are those of `run_command`."""
 
     folder: Path

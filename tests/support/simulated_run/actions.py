@@ -1,14 +1,13 @@
 """What a host thread of a simulated rank does, one action after the other. Times are ns, sizes bytes."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 COMPUTE, NCCL, COPIES = 7, 20, 24
 """Streams of a rank: its kernels, its collectives, its copies."""
 HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2
 
 
-@dataclass(frozen=True)
-class Communicator:
+class Communicator(NamedTuple):
     """Ranks that communicate."""
 
     identifier: int
@@ -17,15 +16,13 @@ class Communicator:
     latency: int = 12_000
 
 
-@dataclass(frozen=True)
-class Compute:
+class Compute(NamedTuple):
     """The thread computes."""
 
     ns: int
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """A kernel: its name, its length on the device, its grid."""
 
     name: str
@@ -37,8 +34,7 @@ class Launch:
     migration_ns: int = 0
 
 
-@dataclass(frozen=True)
-class LaunchGraph:
+class LaunchGraph(NamedTuple):
     """A CUDA graph that is recorded as a whole."""
 
     ns: int
@@ -46,8 +42,7 @@ class LaunchGraph:
     graph: int = 1
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """A copy: `kind` is HOST_TO_DEVICE or DEVICE_TO_HOST. The call waits for it where it is synchronous or pageable."""
 
     size: int
@@ -58,8 +53,7 @@ class Copy:
     pageable: bool = False
 
 
-@dataclass(frozen=True)
-class Clear:
+class Clear(NamedTuple):
     """A memset."""
 
     size: int
@@ -67,52 +61,45 @@ class Clear:
     stream: int = COMPUTE
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """cudaEventRecord."""
 
     event: int
     stream: int
 
 
-@dataclass(frozen=True)
-class StreamWait:
+class StreamWait(NamedTuple):
     """cudaStreamWaitEvent: what comes on the stream waits for the latest record of the event."""
 
     event: int
     stream: int
 
 
-@dataclass(frozen=True)
-class SynchronizeEvent:
+class SynchronizeEvent(NamedTuple):
     """cudaEventSynchronize."""
 
     event: int
 
 
-@dataclass(frozen=True)
-class SynchronizeStream:
+class SynchronizeStream(NamedTuple):
     """cudaStreamSynchronize."""
 
     stream: int = COMPUTE
 
 
-@dataclass(frozen=True)
-class Allocate:
+class Allocate(NamedTuple):
     """cudaMalloc."""
 
     ns: int
 
 
-@dataclass(frozen=True)
-class Free:
+class Free(NamedTuple):
     """cudaFree, which waits for all work of the device."""
 
     ns: int
 
 
-@dataclass(frozen=True)
-class Collective:
+class Collective(NamedTuple):
     """A collective of NCCL, or a send and its receive in a communicator of two."""
 
     communicator: Communicator
@@ -121,8 +108,7 @@ class Collective:
     stream: int = NCCL
 
 
-@dataclass(frozen=True)
-class MpiCollective:
+class MpiCollective(NamedTuple):
     """A collective of MPI."""
 
     name: str
@@ -130,8 +116,7 @@ class MpiCollective:
     size: int = 8
 
 
-@dataclass(frozen=True)
-class MpiMessage:
+class MpiMessage(NamedTuple):
     """MPI_Send, MPI_Recv, MPI_Isend or MPI_Irecv; the latter two have a number that MpiWaitAll names."""
 
     name: str
@@ -141,44 +126,38 @@ class MpiMessage:
     request: int | None = None
 
 
-@dataclass(frozen=True)
-class MpiWaitAll:
+class MpiWaitAll(NamedTuple):
     """MPI_Waitall."""
 
     requests: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class SystemCall:
+class SystemCall(NamedTuple):
     """A call of the operating system that takes some time: poll or read, while data are loaded."""
 
     name: str
     ns: int
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(NamedTuple):
     """pthread_cond_signal: wakes the thread of the rank that waits for the condition."""
 
     condition: str
 
 
-@dataclass(frozen=True)
-class WaitForSignal:
+class WaitForSignal(NamedTuple):
     """pthread_cond_wait; a signal that was sent before counts."""
 
     condition: str
 
 
-@dataclass(frozen=True)
-class Push:
+class Push(NamedTuple):
     """Start of an NVTX range."""
 
     name: str
 
 
-@dataclass(frozen=True)
-class Pop:
+class Pop(NamedTuple):
     """End of the innermost NVTX range."""
 
 

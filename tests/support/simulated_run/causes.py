@@ -11,7 +11,7 @@ MS = 1_000_000
 
 def with_machine(cluster: Cluster, **costs: Any) -> Cluster:
     """The cluster with other costs of its machine."""
-    return replace(cluster, machine=replace(cluster.machine, **costs))
+    return replace(cluster, machine=cluster.machine._replace(**costs))
 
 
 def _slower_launches(cluster: Cluster) -> Cluster:

@@ -1,10 +1,9 @@
 """What things cost on the simulated machine."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """Costs, ns."""
 
     launch_call: int = 4_500

@@ -1,7 +1,7 @@
 """The programs of all ranks of a cluster."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ from support.simulated_run.actions import (
 from support.simulated_run.cluster import Cluster
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(NamedTuple):
     """A kernel: its name, its typical duration, its grid."""
 
     name: str
