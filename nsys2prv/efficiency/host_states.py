@@ -113,5 +113,6 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     is_counted = pl.int_range(pl.len()).over("task") < pl.col("devices")
     frees_nothing = (name == "cudaFree") & (pl.col("start") < pl.col("allocated")).fill_null(value=True)
     creating = long.filter((pl.col("start") < pl.col("end").filter(is_counted).max().over("task")) | frees_nothing)
-    again = of_devices.filter("starts_runtime", length >= LONG_CREATION, name.str.contains(f"{_LIGHT}|^cudaLaunchKernel"))
+    again = of_devices.filter("starts_runtime", length >= LONG_CREATION)
+    again = again.filter(name.str.contains(f"{_LIGHT}|^cudaLaunchKernel"))
     return pl.concat(frame.select(calls.columns) for frame in (creating, again)).unique(["row", "start"]).sort("start")
