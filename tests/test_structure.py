@@ -39,7 +39,7 @@ CEILINGS = {
     "run": (2_296, 9),
     "trace": (971, 6),
     "paraver": (3_797, 17),
-    "efficiency": (17_324, 69),
+    "efficiency": (17_328, 69),
     "demo": (1_724, 9),
     "cli": (757, 5),
     "api": (341, 2),

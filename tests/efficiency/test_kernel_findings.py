@@ -188,7 +188,6 @@ def test_code_without_a_name_is_named_by_its_module_once(tmp_path: Path) -> None
 
 
 def test_where_no_function_has_many_samples_modules_are_named(tmp_path: Path) -> None:
-    """A compiler has thousands of functions."""
     made = late_host(*((f"pass{number}", "libLLVM.so") for number in range(7)), ("malloc", "libc.so"))
     text = finding(measured(tmp_path, made), "host-bound")["seen"]
     assert "most are in libLLVM.so 87.5 %, libc.so 12.5 %;" in text

@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph.cuda_waits import recorded_waits, with_last
+from nsys2prv.efficiency.host_states import FIRST_CALL
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
+from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import RANGES
 from nsys2prv.errors import counted
@@ -147,7 +148,10 @@ def lost_work(run: MeasuredRun) -> LostWork:
     if of_calls >= least + CALLS_OF_WORK * of_work:
         reason = f"of most launches no work is recorded: {of_calls:,} calls, {of_work:,} kernels and graphs"
     if reason is not None:
-        return LostWork(reason, *lost, warnings=[f"{reason}; it is not known when devices are idle"])
+        gives_work = np.isin(run.states_of_calls - FIRST_CALL, (LAUNCH, MEMORY_CALL))
+        at = int(run.calls["start"].to_numpy()[gives_work].min())
+        since = f" from {time(at + run.events.offset)} on, when a call launches or copies" if at else ""
+        return LostWork(reason, *lost, warnings=[f"{reason}; it is not known when devices are idle{since}"])
     places = zip(lost, ("before the first", "beside", "after the last"), strict=True)
     what = "work that is recorded: what they launched is lost"
     return LostWork(None, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
