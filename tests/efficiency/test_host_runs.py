@@ -63,7 +63,7 @@ def test_a_run_with_mpi_has_the_tree_of_its_hosts(of_mpi: list[Path]) -> None:
     # What only GPUs have is not 0 % or 100 %.
     assert result.tables["run"].select("orchestration_efficiency", "device_offload_efficiency").row(0) == (None, None)
     assert result.tables["tasks"]["os_ns"].to_list() == [MS, 0]
-    assert result.tables["mpi_calls"].select("call", "count", "total_ns").rows() == [("MPI_Allreduce", 2, 6 * MS)]
+    assert result.tables["mpi_calls"].select("call", "count", "total_ns", "share").rows() == [("MPI_Allreduce", 2, 6 * MS, 0.3)]
     assert result.tables["os_calls"].select("call", "kind", "count", "total_ns", "tasks").rows() == [("read", "io", 1, MS, 1)]
     assert [(tile.name, tile.note) for tile in verdict(result.head, result.tables).tiles] == [
         ("host_parallel_efficiency", "mean over host threads"),

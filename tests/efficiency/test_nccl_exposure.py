@@ -112,6 +112,7 @@ def test_blocking_time_is_that_of_compute_absent_time(pattern: str, tmp_path: Pa
     table, absent, devices = (found[name] for name in ("nccl_exposure", "absent_time", "devices"))
     waits = absent.select(pl.sum_horizontal("late_rank_ns", "transfer_ns", "communication_ns")).to_series()
     assert table["blocking_ns"].sum() == waits.sum() > 0
+    assert table["late_rank_ns"].sum() == absent["late_rank_ns"].sum()
     assert table["total_ns"].sum() == found["nccl"]["total_ns"].sum()
     # Collectives of a device are one after the other here.
     assert table["exposed_ns"].sum() == devices["nccl_alone_ns"].sum()

@@ -122,10 +122,13 @@ def test_other_errors_are_no_lack(error: BaseException) -> None:
     assert resource_error_in(error) is None
 
 
-def test_what_led_to_an_error_counts() -> None:
+@pytest.mark.parametrize("link", ["__cause__", "__context__"])
+def test_what_led_to_an_error_counts(link: str) -> None:
     error = ValueError("a scan failed")
-    error.__cause__ = MemoryError()
+    setattr(error, link, MemoryError())
     assert resource_error_in(error) is not None
+    setattr(error, link, error)
+    assert resource_error_in(error) is None
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,12 @@ def test_what_a_generated_column_computes_is_not_computed(path: Path) -> None:
     assert kernels(report) == 3
 
 
+def test_a_column_may_be_called_as_sqlite_calls_the_number_of_a_row(path: Path) -> None:
+    change(path, f"alter table {KERNELS} add column ROWID text default 'a'")
+    report = open_report(path)
+    assert (report.tables.row_numbers([KERNELS]), kernels(report)) == ({}, 3)
+
+
 def test_an_index_that_contradicts_its_table_is_not_asked(path: Path) -> None:
     change(
         path,

@@ -227,8 +227,6 @@ def test_blocks_of_any_size_give_the_same_result(tmp_path: Path, line: int, monk
 
 
 # -- keys of several columns, against the plain way to find them ----------------------------------------
-
-
 numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
 
 

@@ -2,8 +2,8 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,8 +20,7 @@ from nsys2prv.trace.translate_options import TranslateOptions
 OPTIONS = TranslateOptions(align="utc")
 
 
-@dataclass(frozen=True)
-class _Made:
+class _Made(NamedTuple):
     """Two made reports with their trace, and what was drawn for them."""
 
     reports: list[Path]

@@ -79,8 +79,6 @@ def test_paraver_counts_the_messages_on_their_way(
 
 
 # -- messages of NCCL over the network, of real runs on several nodes ------------------------------------
-
-
 RUNS = {
     "nccl-2nodes-6gpus-utc": (880, 0, {("ault43", "ault44"): (-92, 11)}),
     "nccl-2nodes-5of6-utc": (40, 40, {("ault43", "ault44"): (-77, None)}),

@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -165,8 +165,7 @@ KINDS: Mapping[str, ClusterKind] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TrueClock:
+class TrueClock(NamedTuple):
     """The clock of a host: how far it is ahead of UTC at true time 0, the difference of its rate, what disturbs it (ns)."""
 
     offset: int

@@ -98,8 +98,6 @@ def test_rows_are_ordered_and_chosen_by_what_is_in_them(rows: list[tuple[int, in
 
 
 # -- the critical path in a trace: events on the rows that it runs over, and lines where it goes to another ----
-
-
 WITH_PATH = TranslateOptions(critical_path=True)
 
 
