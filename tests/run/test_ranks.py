@@ -101,7 +101,6 @@ def test_each_launcher_tells_rank_and_size(tmp_path: Path, environment: dict[str
     assert found.content["run"]["missing"] == list(range(2, size))
 
 
-# A shell in an allocation of SLURM is no step of it.
 @pytest.mark.parametrize("environment", [{"RANK": "0"}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_TASK_PID": "9"}])
 def test_one_rank_does_not_tell_of_how_many(environment: dict[str, str], tmp_path: Path) -> None:
     found = run(tmp_path, {"a.sqlite": ReportBuilder(environment=environment)})

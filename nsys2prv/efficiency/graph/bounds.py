@@ -193,10 +193,10 @@ class UncertainRun:
 
         replayed, least, most = replays(built.graph, steps, (as_changed, shortest, longest))
         events, saved = built.context.events, replayed.shrinkage if not (perhaps or replayed.growth) else math.inf
-        if not events.has_all_ranks:
+        if len(built.open_ends) and not events.has_all_ranks:
             # Each rank that is missing may take less by as much as all others together; without any, nothing is known of it.
             saved = saved * (1 + events.missing_ranks) if saved and events.missing_ranks else math.inf
-            if len(built.open_ends) and replayed.growth:
+            if replayed.growth:
                 return ReplayBounds(replayed, least, None, [*reasons, _LONGER])
         return ReplayBounds(replayed, least, most, reasons, saved)
 

@@ -120,7 +120,6 @@ def test_a_pause_that_may_be_a_wait_is_work_or_a_wait_for_the_device(off_cpu: bo
 
 
 def test_nothing_unknown_makes_a_run_shorter_by_more_than_what_takes_less(tmp_path: Path) -> None:
-    """The other rank, which is missing, may take less as well."""
     report = ReportBuilder(rank=0, ranks=2, with_mpi=True).gpu(0)
     report.mpi_collective("MPI_Allreduce", 0, 5 * MS)
     report.kernel("last", 6 * MS, 6 * MS + 10 * US, launch=(5 * MS + 900 * US, 5 * MS + 950 * US))
@@ -234,6 +233,8 @@ def test_what_is_loaded_before_the_first_launch_may_be_start_up(tmp_path: Path) 
     report.api_call("cuModuleGetLoadingMode", 0, 10)
     for begin in range(100 * MS, 200 * MS, 10 * MS):
         report.copy(begin + 20 * US, begin + 500 * US, 1 << 20, launch=(begin, begin + 10 * US))
+    report.process(9)
+    report.kernel("work", 10 * US, 20 * US, launch=(0, 5 * US), pid=9, tid=9, stream=14)
     row = replayed(report, tmp_path, data_loading=0)
     assert row["least_ns"] < 10 * MS < 100 * MS < row["most_ns"] < 110 * MS
     assert row["reason"].endswith("nor what may be start-up or writing of results")
