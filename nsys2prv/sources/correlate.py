@@ -43,8 +43,6 @@ def with_calls(
     frames_of
         From a report to events of one table (columns `globalPid`, `correlationId` among others), as for `Report.pieces`; or
         several such, all with the same columns.
-    folder
-        For intermediate files.
     columns
         Requested columns of the calls: keys of `CALL_COLUMNS`.
 

@@ -85,8 +85,6 @@ def critical_path_records(session: RunSession, arguments: Sequence[str | Path], 
     ----------
     session
         Whose events have been collected, from reports that were named so (`arguments`).
-    folder
-        For intermediate files.
 
     Raises
     ------

@@ -85,8 +85,6 @@ def read_message_ends(
     ----------
     ranks
         Rank of each process, by globalPid. In a process without one, no communicator is known.
-    folder
-        For intermediate files.
     kinds
         Which of SOURCE_OF_KIND.
 

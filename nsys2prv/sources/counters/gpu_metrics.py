@@ -3,8 +3,8 @@
 Impossible values are repaired or left out, and the account of rows counts both:
 
 - nsys keeps samples in 32 bits, and large ones come back negative: 2^32 is added.
-- The first sample of a clock can be garbage. A GPC or SYS clock a tenth above the highest clock of the GPU, or above 4 GHz
-  where that is not known, is left out.
+- The first sample of a clock can be garbage. A GPC or SYS clock three tenths above that which the export names, or above
+  4 GHz where it names none, is left out.
 - nsys 2024 exports clocks of older recordings in Hz where their names say MHz: they are divided.
 - A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add."""
 
@@ -27,7 +27,8 @@ GARBAGE_CLOCK = "a clock that the GPU can't have"
 GARBAGE_PERCENTAGE = "a percentage below 0 or above 100"
 _WRAP = 2**32
 _HIGHEST_CLOCK_HZ = 4e9
-_CLOCK_TOLERANCE = 1.1
+_CLOCK_TOLERANCE = 1.3
+"""Highest clock against that of the export, which is the usual one under load: an RTX 3090 of 1.695 GHz runs at 1.956."""
 _CLOCK = r"(?i)\b(GPC|SYS)\b.*\bclock\b"
 
 

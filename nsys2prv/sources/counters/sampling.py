@@ -88,8 +88,6 @@ def with_values(
 
     Parameters
     ----------
-    folder
-        For intermediate files.
     events, values
         From a report to rows of the two tables, as for `Report.pieces`; both with the column `values_id`.
 

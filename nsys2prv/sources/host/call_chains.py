@@ -86,8 +86,6 @@ def with_chains(
         Table of call chains.
     types
         Requested attributes.
-    folder
-        For intermediate files.
     """
     of_events, of_frames = ExternalSort([key], folder / "events"), ExternalSort([_ID], folder / "frames")
     for piece in report.pieces(frame_of, PIECE_ROWS):
@@ -142,6 +140,7 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
         frame=frame,
         stream=gather,
         derived=True,
+        times=lambda report: of_calls(report).select("start", "end"),
         assumption=assumption,
     )
     return source
