@@ -41,8 +41,6 @@ def check_trace(path: str | Path, limit: int = 20) -> CheckResult:
 
     Parameters
     ----------
-    path
-        The .prv or .prv.gz.
     limit
         Violations to report of each rule; the others are counted.
 

@@ -90,14 +90,15 @@ def resolve_ranks(
         for rank in identity.known_ranks:
             if selected is None or rank in selected:
                 by_rank.setdefault(rank, []).append(index)
-    size = max([identity.ranks_of_run or 0 for identity in run.identities] + [1 + rank for rank in by_rank]) if by_rank else 0
+    known = {rank for identity in run.identities for rank in identity.known_ranks}
+    size = max([identity.ranks_of_run or 0 for identity in run.identities] + [1 + rank for rank in known]) if by_rank else 0
     listed = range(size) if size <= MOST_RANKS else ()
     missing = tuple(rank for rank in sorted(listed if selected is None else selected) if rank not in by_rank)
     run.check_ranks(by_rank, missing, size)
     run.check_runs()
     run.check_periods(spans)
     run.check_versions()
-    is_known = len(by_rank) > 1 or any(identity.ranks_of_run for identity in run.identities)
+    is_known = len(known) > 1 or any(identity.ranks_of_run for identity in run.identities)
     known_size = size if is_known and size <= MOST_RANKS else None
     return RanksAndHosts(tuple(run.identities), tuple(sorted(by_rank)), known_size, missing, tuple(run.issues))
 

@@ -263,8 +263,6 @@ def test_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.M
 
 
 # -- what a notebook shows -----------------------------------------------------------------------------
-
-
 notebook = tool("notebook")
 site = tool("site_pages")
 

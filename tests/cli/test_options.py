@@ -77,8 +77,6 @@ def test_options_read_texts_as_the_command_line_does() -> None:
 
 
 # -- the documentation says what the program does: every command, option, number and exit code has its place ----
-
-
 PAGES = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md")]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 
@@ -186,8 +184,6 @@ def test_files_of_the_other_program_in_the_package_are_warned_of(tmp_path: Path)
 
 
 # -- commands load what they use: a library that is not used takes as long to load as a small report to translate ----
-
-
 HEAVY = {
     "asyncio",
     "markdown_it",

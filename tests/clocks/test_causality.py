@@ -114,8 +114,6 @@ def test_messages_hold_what_collectives_say_within_what_can_be(tmp_path: Path) -
 
 
 # -- what cannot be as it was placed is found, and reports of one host are compared ----------------------
-
-
 MS = 1_000_000
 NAMES = ("node01", "node02")
 ERRORS = tuple(ClockError(report // 2, half_widths=(100_000.0,)) for report in range(4))

@@ -275,7 +275,6 @@ def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Pa
 
 
 # -- properties ------------------------------------------------------------------
-
 Kernel = tuple[int, int, int]
 kernels = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60), st.sampled_from((7, 8))), min_size=1, max_size=12)
 quick = settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

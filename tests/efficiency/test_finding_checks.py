@@ -297,8 +297,6 @@ def test_a_rank_that_loads_late_is_the_straggler_and_the_cause_is_named(tmp_path
 
 
 # -- findings of collectives that are exposed and not blocking, and of those that are hidden and blocking ----
-
-
 STEPS = 20
 
 
@@ -373,8 +371,6 @@ def test_collectives_that_nothing_waits_for_or_hides_are_not_hidden_and_blocking
 
 
 # -- occurrences summed by device and part of the run, and what a finding says of them: numbers on small frames ----
-
-
 LENGTH = 1000
 """Of a run whose 100 parts are 10 ns long."""
 

@@ -671,7 +671,6 @@ def test_what_is_near_a_problem_is_none(run: Run, near: str) -> None:
 
 
 # -- the demo ----------------------------------------------------------------------------------
-
 CLEAN = Cluster(
     nodes=1, slow_gpu=None, data_loading_gap=False, pageable_copies=False, exposed_communication=False, gpu_metrics_hz=500
 )

@@ -68,8 +68,6 @@ def test_a_run_without_a_fault_has_no_finding(tmp_path: Path) -> None:
 
 
 # -- a rank that is late because it waits in another communicator is followed to where that began ---------
-
-
 ITERATIONS = 14
 LATE = 6 * MS
 READY, REDUCED = 1, 2

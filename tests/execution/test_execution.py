@@ -178,8 +178,6 @@ def test_what_is_over_leaves_the_disk_and_later_windows_stay_whole(
 
 
 # -- different numbers of a column, against the plain way to find them -----------------------------------
-
-
 numbers = st.one_of(st.integers(-3, 70_000), st.integers(-(2**63), 2**63 - 1))
 
 
@@ -202,8 +200,6 @@ def test_few_and_many_different_numbers_are_found(different: int) -> None:
 
 
 # -- frames that are merged now and then are merged as if all came at once -------------------------------
-
-
 SCHEMA = {"key": pl.Int64, "count": pl.Int64}
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), max_size=6)
 
@@ -236,8 +232,6 @@ def test_rows_are_merged_a_few_times_however_many_frames_come() -> None:
 
 
 # -- rows in an order that depends on what is in them ----------------------------------------------------
-
-
 EVENTS = {"start": pl.Int64, "what": pl.String}
 
 

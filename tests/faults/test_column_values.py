@@ -109,8 +109,6 @@ def test_overhead_can_be_chosen_alone(command_line: CommandLine) -> None:
 
 
 # -- folders of Parquet and Arrow files that are damaged, or hold other things than tables of nsys -------
-
-
 OTHER_TYPES = {
     "struct": pa.array([{"a": 1}] * 3),
     "list": pa.array([[1]] * 3),

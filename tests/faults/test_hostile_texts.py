@@ -113,8 +113,6 @@ def test_a_terminal_gets_plain_lines(command: tuple[str, ...], command_line: Com
 
 
 # -- texts of reports and names of files on the screen, in JSON and in tables ----------------------------
-
-
 NAMES = ("\x1b[31mred", "two\nlines", "\u202etxt.exe", "\x9b2J", "a\udcff")
 
 

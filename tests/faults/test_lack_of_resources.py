@@ -156,8 +156,6 @@ def test_a_report_is_not_damaged_where_memory_or_files_lack(
 
 
 # -- an error of any kind in any step of a command: one sentence, an exit code, and nothing left of what was begun ----
-
-
 TRANSLATE = ("translate", "rank0.sqlite", "-o", "OUT")
 EFFICIENCY = ("efficiency", "rank0.sqlite", "-o", "page.html", "--json-file", "OUT.json")
 STEPS: dict[str, tuple[str, ...]] = {

@@ -91,8 +91,6 @@ def test_what_runs_use_is_read_as_before() -> None:
 
 
 # -- A few inputs of each campaign of random damage; `make fuzz` tries as many as there is time for ------
-
-
 _SEED = 14
 
 

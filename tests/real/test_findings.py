@@ -195,8 +195,6 @@ def test_a_gpu_that_is_late_against_its_host_is_named() -> None:
 
 
 # -- who arrives last in the collectives of real runs over several nodes, against plain SQL --------------
-
-
 NCCL_RUNS = [path for path in sorted(REAL_REPORTS.glob("nccl-*")) if path.is_dir()]
 _UTC = 10**18
 """Times above are of UTC, ns since 1970."""
@@ -276,8 +274,6 @@ def test_the_parts_add_up_to_the_time_without_computation(name: str, efficiency:
 
 
 # -- the graph of every real report: it replays exactly, and its critical path is as long as the run -----
-
-
 pytestmark = pytest.mark.real
 
 

@@ -107,8 +107,6 @@ def test_paraver_shows_the_decimals_of_a_sampled_number(tmp_path: Path, paramedi
 
 
 # -- paraver's own views of states on real traces: Useful, and each state that calls, kernels and copies have ----
-
-
 WITH_STREAMS = ("cloverleaf-3.13", "pytorch-nccl-2gpu", "mpi-openacc-4gpu", "gpu-metrics-a100")
 
 
@@ -141,8 +139,6 @@ def test_paraver_shows_each_state_as_long_as_it_lasts(
 
 
 # -- every view of every real report loads in Paraver ----------------------------------------------------
-
-
 ROWS: dict[str, Callable[[WholeTrace], int]] = {
     "thread": lambda trace: trace.header.rows,
     "task": lambda trace: len(trace.header.tasks),

@@ -108,6 +108,11 @@ def test_one_rank_does_not_tell_of_how_many(environment: dict[str, str], tmp_pat
     assert "rank 0, of how many is not known, from" in found.as_text()
 
 
+def test_a_run_has_as_many_ranks_as_are_known_whichever_are_selected(tmp_path: Path) -> None:
+    reports = {f"{rank}.sqlite": ReportBuilder(pid=10 + rank, environment={"PMIX_RANK": str(rank)}) for rank in range(4)}
+    assert run(tmp_path, reports, TranslateOptions(ranks=frozenset({1, 2}))).content["run"]["size"] == 4
+
+
 def test_a_launcher_that_gave_all_the_same_rank_tells_nothing(tmp_path: Path) -> None:
     # Somebody's profile exports RANK=0 and WORLD_SIZE=1 for runs on one GPU.
     left_over = {"RANK": "0", "WORLD_SIZE": "1"}

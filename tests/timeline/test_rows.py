@@ -136,8 +136,6 @@ def test_a_blank_in_the_name_of_a_node_does_not_end_the_name_that_tools_read(tmp
 
 
 # -- communicators are lines after the header, and Paraver's tools take traces with them -----------------
-
-
 WORLD = 10
 
 

@@ -153,7 +153,6 @@ class HiddenCommunication(_OfCollectives, kind="hidden-communication"):
 
 
 # -- kernels that are slower beside NCCL kernels --------------------------------------------------
-
 _WORK = ["value", "former", "following", "blocks", "threads"]
 _LENGTH, _IS_BESIDE = pl.col("length"), pl.col("is_beside")
 
@@ -257,7 +256,6 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
 
 
 # -- stragglers: in most collectives the same rank arrives last, and what makes it late -------------
-
 _MOST_MOMENTS = 2_500_000
 """Moments of a graph in which a rank is made faster: that takes several replays."""
 _MOST_STEPS = 8

@@ -23,7 +23,6 @@ from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
 
 # -- a device against the others ------------------------------------------------------------------
-
 _KERNEL = ["number", "value"]
 _MOST_DEVICES = 50
 """Devices that are listed."""
@@ -211,7 +210,6 @@ class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES, rule
 
 
 # -- clocks ---------------------------------------------------------------------------------------
-
 _USUAL = 0.9
 """Of the busy bins of a device, in the order of their clocks, the place of the usual one."""
 _CLOCK = r"(?i)\bGPC Clock"
@@ -313,7 +311,6 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
 
 
 # -- kernels themselves ------------------------------------------------------------------------
-
 _LENGTH = pl.col("end") - pl.col("start")
 _BLOCKS, _THREADS = pl.col("blocks").cast(pl.Float64), pl.col("threads").cast(pl.Float64)
 _WARP = 32

@@ -110,7 +110,6 @@ FINDING_CHECKS = Table(
 )
 
 # -- rules ----------------------------------------------------------------------------------------
-
 _MODULES = communication, devices, hosts, idle, memory
 
 

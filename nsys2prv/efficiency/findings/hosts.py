@@ -316,7 +316,6 @@ class LateProcess(
 
 
 # -- where in the program ----------------------------------------------------------------------
-
 _MOST_FUNCTIONS = 3
 _FEWEST_SAMPLES = 10
 """Samples from which on the functions that have most of them are named."""

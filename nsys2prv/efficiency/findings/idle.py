@@ -440,7 +440,6 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
 
 
 # -- streams that wait for the default stream -----------------------------------------------------
-
 DEFAULT_STREAM = 7
 """nsys' number of the default stream of a context."""
 

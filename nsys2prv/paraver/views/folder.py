@@ -50,8 +50,6 @@ def write_views(folder: Path, content: TraceContent, prv: Path, final: Path, onl
     ----------
     folder
         Where to write; made where it does not exist.
-    content
-        The content of the trace.
     prv
         The path of the trace in the end.
     final

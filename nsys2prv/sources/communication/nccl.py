@@ -185,7 +185,6 @@ def launched_kernels(report: Report, folder: Path) -> Iterator[pl.DataFrame]:
 
 
 # -- kernels --------------------------------------------------------------------------------------------------------------
-
 _KEY = RowKind.STREAM.key
 _MOVES = "^nccl(All|Reduce|Broadcast|Bcast|Send|Recv|Gather|Scatter)"
 """Calls with a message size."""

@@ -348,7 +348,6 @@ def _texts(raw: np.ndarray) -> pl.Series:
 
 
 # -- JSON -----------------------------------------------------------------------------------------------------------------
-
 _JSON_TEXT = r'"(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
 _JSON_SCALAR = rf"{_JSON_TEXT}|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null"
 # All texts, also those that are no names or have a list as their value: what follows one must not be taken for one.

@@ -62,8 +62,6 @@ def test_launches_after_what_they_launch_are_left_out_and_counted(tmp_path: Path
 
 
 # -- replays of small runs in which threads wait for what nothing says, copies share an engine, and calls hand over data ----
-
-
 LOADER = 2000
 """Thread that loads batches."""
 

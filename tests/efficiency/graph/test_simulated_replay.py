@@ -65,8 +65,6 @@ def test_a_replay_without_a_change_is_exact(cluster: Cluster, tmp_path: Path) ->
 
 
 # -- what operations and calls wait for by events is what the simulator made them wait for ---------------
-
-
 Edge = tuple[str, int, str, int, int]
 """Row and start of what waits; row, start and end of what it waits for."""
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.paramedir import Paramedir, Table, paramedir_or_skip, read_table, read_tables, read_timeline
+from support.report_builder import ReportBuilder
 
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.timeline.labels import readable
@@ -293,3 +294,19 @@ def test_spread_of_kernel_durations_counts_every_kernel(shown: Shown) -> None:
 @pytest.mark.thorough
 def test_every_view_of_the_demo_loads(shown: Shown, paramedir: Paramedir) -> None:
     assert set(VIEWS) < set(paramedir.show(shown.summary.prv, shown.summary.prv.with_suffix(".cfgs")))
+
+
+def test_gaps_of_a_gpu_are_whole_beside_another_one_of_the_process(tmp_path: Path, paramedir: Paramedir) -> None:
+    report = ReportBuilder().gpu(0).gpu(1)
+    for number in range(5):
+        report.kernel("k", 1_000 * number, 1_000 * number + 400, launch=(0, 5))
+        report.copy(1_000 * number + 400, 1_000 * number + 600, 8, launch=(0, 5))
+    for begin in (100, 4_100):
+        report.kernel("k", begin, begin + 200, device=1, launch=(0, 5))
+    summary = translate([report.write(tmp_path / "a.sqlite")], tmp_path / "out")
+    view = "0-start-here/gaps_by_length_d1"
+    (tmp_path / "one").mkdir()
+    shutil.copy(tmp_path / "out.cfgs" / f"{view}.cfg", tmp_path / "one" / "gaps.cfg")
+    table = read_table(paramedir.show(summary.prv, tmp_path / "one")["gaps"])
+    # 100 ns before its first kernel, 300 behind the last one, and 3,800 between them.
+    assert dict(zip(table.columns, table.rows[0][1], strict=True)) == {"2": 400, "3": 3_800}

@@ -306,6 +306,14 @@ def test_each_call_of_the_os_is_in_its_family(family: int, call: str) -> None:
     assert frame.select(first_match(pl.col("name"), library_calls._FAMILIES, event_types.OS_CALL)).item() == family
 
 
+def test_a_note_of_nsys_is_no_call_and_makes_no_trace_longer(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).os_call("read", 60, 70)
+    report.os_call("OS runtime libraries profiling started", -(10**12), -(10**12), chain=3)
+    summary = translate_reports(tmp_path, report)
+    assert summary.content["trace"]["length_ns"] == 10
+    assert table_summary(summary, "OSRT_API")["sources"][0]["left_out"] == {"a note of nsys, and no call": 1}
+
+
 def test_families_of_os_calls_have_types_and_states_of_their_own_and_may_nest(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.os_call("pthread_join", 0, 100).os_call("fopen", 110, 200).os_call("open", 120, 130, nesting=1)

@@ -285,7 +285,6 @@ def test_a_range_of_autograd_is_found_by_the_name_that_the_trace_shows(tmp_path:
 
 
 # -- against a plain way of doing it ------------------------------------------------------------------------------------
-
 times = st.integers(0, 40)
 lengths = st.integers(0, 15)
 a_range = st.tuples(st.integers(0, 1), times, lengths)
