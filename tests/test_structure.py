@@ -33,7 +33,7 @@ CEILINGS = {
     "vocabulary": (1_671, 12),
     "execution": (1_500, 8),
     "exports": (2_684, 12),
-    "sources": (6_196, 40),
+    "sources": (6_194, 40),
     "timeline": (2_642, 10),
     "clocks": (2_168, 9),
     "run": (2_297, 9),

@@ -8,7 +8,7 @@ from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, labelled, tid_of
 from nsys2prv.exports.report import enum_labels
-from nsys2prv.sources.source import LEFT_OUT, RowKind, Source, call_source, named
+from nsys2prv.sources.source import RowKind, Source, call_source, named
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -44,9 +44,6 @@ _FAMILIES = (
     ),
 )
 
-_NOTE = "profiling started"
-"""End of the name where nsys notes when it was injected, which can be an hour before a range of the program is captured."""
-
 
 def _frame(report: Report) -> pl.LazyFrame:
     calls = report.strings.select(
@@ -55,14 +52,14 @@ def _frame(report: Report) -> pl.LazyFrame:
         state=first_match(pl.col("value"), _STATES, event_types.STATE_OTHERS),
         type=first_match(pl.col("value"), _FAMILIES, event_types.OS_CALL),
     )
-    left_out = pl.when(pl.col("label").str.ends_with(_NOTE)).then(pl.lit("a note of nsys, and no call")).alias(LEFT_OUT)
-    called = named(OS_CALLS.scan(report), "nameId", calls).with_columns(left_out)
-    return called.select("globalTid", "start", "end", "label", "state", LEFT_OUT, pl.col("type").fill_null(event_types.OS_CALL))
+    called = named(OS_CALLS.scan(report), "nameId", calls)
+    return called.select("globalTid", "start", "end", "label", "state", pl.col("type").fill_null(event_types.OS_CALL))
 
 
 def _times(report: Report) -> pl.LazyFrame:
-    notes = report.strings.lazy().filter(pl.col("value").str.ends_with(_NOTE))
-    return OS_CALLS.scan(report).join(notes, left_on="nameId", right_on="id", how="anti").select("start", "end")
+    # nsys notes when it was injected, which can be an hour before the recording starts, at 0, with a range of the program.
+    calls = OS_CALLS.scan(report).select("start", "end")
+    return calls.filter((pl.col("start") >= 0) | (pl.col("end") > pl.col("start")))
 
 
 OS_CALLS = Source(

@@ -18,7 +18,7 @@ from nsys2prv.sources.cuda import api_calls
 from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openmp, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
-from nsys2prv.timeline.coverage import NO_VALUE
+from nsys2prv.timeline.coverage import NO_VALUE, OUTSIDE
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
@@ -311,7 +311,7 @@ def test_a_note_of_nsys_is_no_call_and_makes_no_trace_longer(tmp_path: Path) -> 
     report.os_call("OS runtime libraries profiling started", -(10**12), -(10**12), chain=3)
     summary = translate_reports(tmp_path, report)
     assert summary.content["trace"]["length_ns"] == 10
-    assert table_summary(summary, "OSRT_API")["sources"][0]["left_out"] == {"a note of nsys, and no call": 1}
+    assert table_summary(summary, "OSRT_API")["sources"][0]["left_out"] == {OUTSIDE: 1}
 
 
 def test_families_of_os_calls_have_types_and_states_of_their_own_and_may_nest(tmp_path: Path) -> None:
