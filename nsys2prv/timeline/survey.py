@@ -208,7 +208,15 @@ class Measure:
     def of(self, report: Report) -> Extent:
         """The extent in a report; raises ReportError when the table can't be read."""
         if isinstance(self.times, tuple):
-            return Extent(*report.extent(self.table, *self.times, dict(self.only)))
+            begin, end = self.times
+            extent_of_table = Extent(*report.extent(self.table, begin, end, dict(self.only)))
+            if begin == end or (extent_of_table.first or 0) >= 0:
+                return extent_of_table
+            # What has no length before the recording starts, at 0, is a note of nsys: it can be an hour old.
+            is_note = ((pl.col(begin) < 0) & (pl.col(begin) == pl.col(end))).fill_null(value=False)
+            calls = report.scan(self.table, self.times, only=dict(self.only)).filter(~is_note)
+            first = report.collect(calls.select(pl.col(begin).min())).item()
+            return extent_of_table if first is None else replace(extent_of_table, first=first)
         extent = self.times(report).select(pl.len(), first=pl.col("start").min(), last=pl.max_horizontal("start", "end").max())
         return Extent(*report.collect(extent).row(0))
 

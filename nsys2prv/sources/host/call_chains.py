@@ -11,7 +11,6 @@ from nsys2prv.execution.external_sort import ExternalSort
 from nsys2prv.execution.memory import PIECE_ROWS
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import side_by_side
-from nsys2prv.sources.host.library_calls import OS_CALLS
 from nsys2prv.sources.source import UNNAMED, RowKind, Source, with_text
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 
@@ -141,7 +140,6 @@ def _source(name: str, title: str, calls: str, chains: str, assumption: str = ""
         frame=frame,
         stream=gather,
         derived=True,
-        times=OS_CALLS.times if calls == OS_CALLS.table else ("start", "end"),
         assumption=assumption,
     )
     return source

@@ -56,12 +56,6 @@ def _frame(report: Report) -> pl.LazyFrame:
     return called.select("globalTid", "start", "end", "label", "state", pl.col("type").fill_null(event_types.OS_CALL))
 
 
-def _times(report: Report) -> pl.LazyFrame:
-    # nsys notes when it was injected, which can be an hour before the recording starts, at 0, with a range of the program.
-    calls = OS_CALLS.scan(report).select("start", "end")
-    return calls.filter((pl.col("start") >= 0) | (pl.col("end") > pl.col("start")))
-
-
 OS_CALLS = Source(
     name="os-runtime",
     title="OS runtime calls",
@@ -70,7 +64,6 @@ OS_CALLS = Source(
     row=RowKind.THREAD,
     types=(event_types.OS_CALL, event_types.PTHREAD_CALL, event_types.IO_CALL),
     frame=_frame,
-    times=_times,
 )
 
 
