@@ -34,7 +34,7 @@ CEILINGS = {
     "execution": (1_500, 8),
     "exports": (2_684, 12),
     "sources": (6_185, 40),
-    "timeline": (2_650, 10),
+    "timeline": (2_654, 10),
     "clocks": (2_168, 9),
     "run": (2_297, 9),
     "trace": (969, 6),

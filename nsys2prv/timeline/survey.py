@@ -197,6 +197,10 @@ class Extent:
     last: int | None
 
 
+_LONG_BEFORE = 1_000_000_000
+"""ns from an event to the start of the recording, which makes a trace longer than it need be."""
+
+
 @dataclass(frozen=True)
 class Measure:
     """What the extent of events is found from: sources that share a table share measures."""
@@ -210,7 +214,7 @@ class Measure:
         if isinstance(self.times, tuple):
             begin, end = self.times
             extent_of_table = Extent(*report.extent(self.table, begin, end, dict(self.only)))
-            if begin == end or (extent_of_table.first or 0) >= 0:
+            if begin == end or (extent_of_table.first or 0) >= -_LONG_BEFORE:
                 return extent_of_table
             # What has no length before the recording starts, at 0, is a note of nsys: it can be an hour old.
             is_note = ((pl.col(begin) < 0) & (pl.col(begin) == pl.col(end))).fill_null(value=False)
