@@ -45,8 +45,6 @@ def sampled_metrics(
         NCCL kernels, (iterations, n), true time, ns.
     slowdown
         By which factor this GPU is slower than others.
-    random
-        Source of noise.
 
     Returns
     -------

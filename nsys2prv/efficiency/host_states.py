@@ -55,6 +55,8 @@ _GROUP = r"^p?ncclGroup(Start|End)"
 
 LONG_CREATION = 20_000_000
 """ns: the creation of a context takes 30 to 1,500 ms; other first calls some µs."""
+_LONGEST_CREATION = 1_000_000_000
+"""ns of a pause in which that can be: of a longer one it is a part."""
 LONGER = 10
 """The same against later calls of the name in the process."""
 _CREATING = r"^cu(CtxCreate|DevicePrimaryCtxRetain)"
@@ -116,3 +118,17 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     again = of_devices.filter("starts_runtime", length >= LONG_CREATION)
     again = again.filter(name.str.contains(f"{_LIGHT}|^cudaLaunchKernel"))
     return pl.concat(frame.select(calls.columns) for frame in (creating, again)).unique(["row", "start"]).sort("start")
+
+
+def unrecorded_creations(calls: pl.DataFrame, set_up: pl.DataFrame) -> pl.DataFrame:
+    """Pauses between calls of CUDA (`row`, `start`, `end`, ns, sorted by start) in which CUPTI prepares a context (`row` and
+    `start` of `set_up`, likewise): a call that was not recorded creates it, such as cudaDeviceEnablePeerAccess."""
+    of_threads = calls.filter(pl.col("row").is_in(set_up["row"].unique().implode()))
+    begun = of_threads.select("row", begun="start", until=pl.col("end").cum_max().over("row"))
+    marks = set_up.select("row", at="start")
+    before = marks.join_asof(begun, left_on="at", right_on="begun", by="row", check_sortedness=False)
+    between = before.join_asof(
+        begun.select("row", next="begun"), left_on="at", right_on="next", by="row", strategy="forward", check_sortedness=False
+    ).filter(pl.col("until") <= pl.col("at"))
+    is_long = (pl.col("next") - pl.col("until")).is_between(LONG_CREATION, _LONGEST_CREATION)
+    return between.filter(is_long).select("row", start="until", end="next").unique(maintain_order=True)

@@ -414,7 +414,7 @@ class MeasuredRun:
 
     @cached_property
     def context_creations(self) -> pl.DataFrame:
-        """Calls in which contexts are created, as far as calls that create them were recorded: columns of `calls`."""
+        """Calls in which contexts are created, with columns of `calls`, and pauses in which calls do that were not recorded."""
         if self._long_cuda_calls.is_empty():
             return self._long_cuda_calls
         if not self.is_from_start:
@@ -425,8 +425,10 @@ class MeasuredRun:
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
         setup = self.frame(run_events.PROFILER_SETUP)
         of_contexts = self.events.named(setup["number"], setup["value"]).str.contains("Resource Management").fill_null(False)
-        set_up = rows.located(setup.filter(of_contexts)).select("task", "start", since="start").sort("start")
-        return host_states.creates_context(rows.located(of_cuda), devices, self.events.names(event_types.CUDA_CALL), set_up)
+        marks = rows.located(setup.filter(of_contexts)).select("task", "row", "start", since="start").sort("start")
+        names, set_up = self.events.names(event_types.CUDA_CALL), marks.drop("row")
+        creating = host_states.creates_context(rows.located(of_cuda), devices, names, set_up)
+        return pl.concat([creating, host_states.unrecorded_creations(of_cuda, marks)], how="diagonal")
 
     @cached_property
     def device_times(self) -> Elapsed:

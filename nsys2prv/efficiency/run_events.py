@@ -317,8 +317,6 @@ class RunEvents:
     ----------
     inputs, title
         What the user named, and a title for headings.
-    rows
-        All rows.
     begin, length
         Start of the selected time on the axis of all reports, and its length E, ns.
     offset

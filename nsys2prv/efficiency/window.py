@@ -101,8 +101,6 @@ class MeasuredWindow:
         samples of its calling threads. An edge that `--time` chose is where it is.
     recorded
         Length of the trace, with what the profiler and others do before and after the program.
-    iterations
-        What repeats in the program.
     mpi_work
         Of a run without GPUs: between the calls that start and end MPI in all processes; None: these are not known.
     """

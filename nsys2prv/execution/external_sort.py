@@ -119,8 +119,6 @@ class ExternalSort:
 
     Attributes
     ----------
-    column
-        The first sort column.
     rows
         Number of rows that were added.
 

@@ -521,8 +521,6 @@ class GapRule(FindingRule, texts="gap-rule"):
 
     Attributes
     ----------
-    worst
-        Which gaps to look at.
     of_host
         The launching thread works for the program in the gaps: the finding says where in it.
     removed
