@@ -215,7 +215,7 @@ def test_runs_of_one_path_have_numbers(runs: list[EfficiencyResult]) -> None:
 def test_labels_that_are_given_are_in_every_output(files: list[Path], command_line: CommandLine) -> None:
     done = command_line.run("compare", *files, "--label", "old code", "--label", "new", "--fail-if", "speedup < A")
     assert done.returncode == 0, done.stderr
-    assert "A  old code, " in done.stdout
+    assert "A  old code, before.sqlite, " in done.stdout
     assert "A old code" in done.stdout
     assert "`new`" in command_line.run("compare", *files, "--label", "old code", "--label", "new", "--markdown").stdout
 

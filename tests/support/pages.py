@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from nsys2prv.demo import Cluster, write_reports
+from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.outputs.page import page
 from nsys2prv.efficiency.results import EfficiencyResult
 from support.browser import PageReader
@@ -51,3 +54,9 @@ def axe_or_skip() -> str:
             for script in sorted(Path(folder).rglob("axe*.js")):
                 return script.read_text(encoding="utf-8")
     pytest.skip(f"axe-core is not installed, and of no package {', '.join(_WITH_AXE)}: make test {AXE}=/path/to/axe.min.js")
+
+
+def with_a_slow_gpu(folder: Path, nodes: int, gpus_per_node: int) -> EfficiencyResult:
+    """Numbers of a training run in which one GPU is slower than the others by half."""
+    cluster = Cluster(nodes, gpus_per_node, iterations=4, layers=2, slow_gpu=1, slow_factor=1.5, gpu_metrics_hz=1000)
+    return measure(write_reports(folder, cluster), EfficiencyOptions(regions=("*",), per_iteration="iteration"))
