@@ -403,10 +403,30 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         return changes.no_late_ranks(built, [], tasks=tasks)
 
 
+def _late_by_gaps(waits: pl.DataFrame, evidence: Evidence) -> dict[str, int]:
+    """Of each kind of gaps, how long the last of collectives are late by them, ns: by how much longer these gaps are since the
+    collective before than those of the other ranks on average, and at most by what the next one waits."""
+    gaps = evidence.gaps.gaps.filter(pl.col("cause") >= 0).select(
+        "cause", "device", "end", length=pl.col("end") - pl.col("begin")
+    )
+    members = waits.with_columns(others=pl.len().over("collective") - 1).cast({"device": pl.Int32, "start": pl.Int64})
+    placed = gaps.sort("end").join_asof(
+        members.sort("start"), left_on="end", right_on="start", by="device", strategy="forward", check_sortedness=False
+    )
+    spent = placed.group_by("cause", "collective", "others", "lost", "device").agg(pl.col("length").sum())
+    of_others = pl.col("length").sum().over("cause", "collective") - pl.col("length")
+    late = pl.min_horizontal("lost", (pl.col("length") - of_others / pl.col("others")).clip(lower_bound=0))
+    by_cause = spent.with_columns(late=late).group_by("cause").agg(pl.col("late").sum()).sort("cause")
+    kinds = tuple(evidence.gaps.causes)
+    return {kinds[cause]: round(total) for cause, total in by_cause.iter_rows()}
+
+
 class LateInTurn(FindingRule, kind="late-in-turn", needs=(rule.SEVERAL_DEVICES, rule.ALL_RANKS)):
     fewest = Threshold("fewest collectives on a device", 10, "fewer are chance", "")
     least = Threshold.least_share(0.05, "less is the normal spread of ranks")
-    explained = Threshold("least part of the waits of a device that follows from one other", 0.5, "else others are late, too")
+    explained = Threshold(
+        "least part of these waits that follows from one device, or from gaps of one kind", 0.5, "else others do, too"
+    )
     recurring = True
 
     def losses(self, evidence: Evidence) -> Losses:
@@ -424,11 +444,17 @@ class LateInTurn(FindingRule, kind="late-in-turn", needs=(rule.SEVERAL_DEVICES, 
         return {"collectives": int(last["last"].sum()), "last": ", ".join(named)}
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        """Where one device explains most of it, it follows from that."""
+        """Where one device, or gaps of one kind, explain most of it, it follows from that."""
+        least = self.explained.value * losses.cost / evidence.devices
         of_one = {kind: finding.wall or 0 for kind in _OF_KERNELS if (finding := evidence.finding(kind))}
-        cause = max(of_one, key=lambda kind: of_one[kind], default=None)
-        is_explained = cause is not None and of_one[cause] >= self.explained.value * losses.cost / evidence.devices
-        return replace(super().describe(losses, evidence), follows=cause if is_explained else None)
+        causes = {kind: wall for kind, wall in of_one.items() if wall >= least}
+        if not causes:
+            waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
+            least = self.explained.value * int(waits["lost"].sum())
+            causes = {
+                kind: late for kind, late in _late_by_gaps(waits, evidence).items() if late >= least and evidence.finding(kind)
+            }
+        return replace(super().describe(losses, evidence), follows=max(causes, key=lambda kind: causes[kind], default=None))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """All ranks take as long as the typical member of their collectives."""
