@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from support import rest
+from support import few_of, rest
 from support.measured import MS, US
 from support.simulated_run import actions as act
 from support.simulated_run.causes import SLOW_RANK, with_and_without
@@ -44,8 +44,7 @@ CAUSES: dict[str, tuple[str, str | None]] = {
 """Of each cause: the finding that it must be, and the rank that it must name."""
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("cause", CAUSES)
+@pytest.mark.parametrize("cause", few_of(CAUSES, ["late ranks in turn"]))
 def test_an_injected_fault_is_the_first_finding_with_its_rank_and_cost(tmp_path: Path, cause: str) -> None:
     made, without = (simulate(cluster) for cluster in with_and_without(CLUSTER, cause))
     kind, ranks = CAUSES[cause]
