@@ -89,13 +89,15 @@ class RunPlan:
         ]
 
 
+_RECORD_MORE = "see nsys2prv inspect, or record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
+
+
 def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | None, nvtx: NvtxRange | None) -> TimeSelection:
     placed = zip(reports, axis.placements, strict=True)
     ends = [placement.at(report.span[1]) for report, placement in placed if report.span is not None]
     if not ends:
         raise NothingToTranslate(
-            f"{first_of(opened.report.path for opened in reports)}: no events of the sources that are read; see nsys2prv "
-            "inspect, or record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
+            f"{first_of(opened.report.path for opened in reports)}: no events of the sources that are read; {_RECORD_MORE}"
         )
     selection = TimeSelection((0,), (max(*ends, 1),))
     if time is not None:
@@ -290,7 +292,8 @@ class RunSession:
             known = ranges({rank for identity in run.identities for rank in identity.known_ranks}) or "that are not known"
             nothing = [f"none of the ranks chosen has events; the reports are of ranks {known}"]
             said = ranked_warnings(text for identity in run.identities for text in identity.warnings)
-            raise NothingToTranslate("; ".join(nothing if options.ranks else ["the reports hold no events with rows", *said]))
+            alone = f"{first_of(paths)}: no events but the profiler's own; {_RECORD_MORE}"
+            raise NothingToTranslate("; ".join(nothing if options.ranks else [alone, *said]))
         labels = Labels(itertools.chain.from_iterable(surveys), self.earlier, self._families)
         timeline = TimelinePlan(axis.placements, selection, self.fit(rows) if self.fit is not None else rows, labels)
         return RunPlan(reports, run, axis, timeline)
