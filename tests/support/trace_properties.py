@@ -206,7 +206,7 @@ def _assert_same_contents(found: TraceContents, wanted: TraceContents, overlappi
     length = pl.col("end") - pl.col("begin")
     both = [frame.join(overlapping, on=place, how="semi") for frame in (found.intervals, wanted.intervals)]
     assert_frame_equal(*(frame.group_by(place).agg(length.sum()).sort(place) for frame in both))
-    for name, of_wanted in vars(wanted).items():
+    for name, of_wanted in wanted._asdict().items():
         frames = [getattr(found, name), of_wanted]
         if name == "intervals":
             frames = [frame.join(overlapping, on=place, how="anti") for frame in frames]
