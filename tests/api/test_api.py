@@ -240,6 +240,8 @@ def test_compare_takes_paths_runs_and_results(run: np.NsysRun, tmp_path: Path) -
     result.to_json(tmp_path / "run.json")
     compared = np.compare([result, run, tmp_path / "run.json", tmp_path / "rank0.sqlite"])
     assert compared.runs["devices"].to_list() == [2, 2, 2, 1]
+    part = np.compare([run, tmp_path / "rank0.sqlite"], window="200ns:400ns")
+    assert part.runs["elapsed_ns"].to_list() == [200, 200]
 
 
 def fenced_blocks(page: Path) -> list[str]:

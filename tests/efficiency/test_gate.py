@@ -148,6 +148,8 @@ def test_a_bound_is_known_as_well_as_the_clocks_of_its_run(runs: list[Efficiency
     assert (row["least_bound"], row["most_bound"]) == (pytest.approx(800 / 1400), pytest.approx(800 / 900))
     assert row["result"] == "not decidable"
     assert row["reason"] == "the clocks of the hosts allow A from 57.1 % to 88.9 %"
+    (row,) = gate([with_length(before, 900, 1400), with_length(after, 800, 1200)], "speedup < 0.9")
+    assert (row["least"], row["most"]) == (pytest.approx(900 / 1200), pytest.approx(1400 / 800))
 
 
 @pytest.mark.parametrize(

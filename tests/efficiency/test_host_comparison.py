@@ -20,7 +20,7 @@ def of_mpi(folder: Path, *work: int, length: int = 10) -> Path:
     for rank, own in enumerate(work):
         report = ReportBuilder(rank=rank, ranks=len(work), pid=1000 + rank).communicator(rank=rank, size=len(work))
         report.nvtx_range("work", 0, own * MS).mpi_collective("MPI_Allreduce", own * MS, length * MS, size=8)
-        reports.append(report.os_call("read", 1 * MS, 2 * MS).os_call("poll", 2 * MS, 4 * MS))
+        reports.append(report.os_call("read", 1 * MS, 2 * MS).os_call("poll", 2 * MS, length * MS // 2))
     return written(folder, *reports)[0].parent
 
 

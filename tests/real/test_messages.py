@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -25,10 +24,6 @@ from .conftest import Translated
 EACH = pytest.mark.parametrize("mpi_report", few_of(("mpi4", "mpi4_parquet", "mpi2_one_report"), {"mpi4", "mpi2_one_report"}))
 
 
-def _account(translated: Translated) -> Any:
-    return json.loads(translated.trace.path.with_suffix(".json").read_text())
-
-
 @EACH
 def test_all_sends_are_there_and_no_message_runs_backwards(translation: Callable[[str], Translated], mpi_report: str) -> None:
     translated = translation(mpi_report)
@@ -42,7 +37,8 @@ def test_all_sends_are_there_and_no_message_runs_backwards(translation: Callable
         select {named} from MPI_P2P_EVENTS made where made.globalTid = started.globalTid and made.start < started.start
         and made.requestHandle = started.requestHandle order by made.start desc limit 1)"""
     )
-    messages, account = translated.trace.messages(), _account(translated)["messages"]
+    messages = translated.trace.messages()
+    account = json.loads(translated.trace.path.with_suffix(".json").read_text())["messages"]
 
     assert messages.height == sum(count for (count,) in sends + persistent) > 100
     assert account["unmatched"] == {"sends": {}, "receives": {}}

@@ -177,15 +177,12 @@ def assert_parts_add_up(
     busy: list[pl.DataFrame] = []
     overlapping = of_whole.intervals.filter((pl.col("depth") > 1) & pl.lit(not nested)).select("row", "number").unique()
     for begin, until in itertools.pairwise(edges):
-        part = _part(reports, TimeRange(begin, until), folder / f"part{begin}", options)
+        of_part = translated(reports, folder / f"part{begin}", replace(options, time=TimeRange(begin, until)))
+        part = contents(open_whole(of_part.prv))
         _assert_same_contents(part, _clipped(of_whole, begin, until), overlapping)
         busy.append(_busy(part.intervals))
     assert_frame_equal(_summed(pl.concat(busy)), _summed(_busy(of_whole.intervals)))
     return len(edges) - 1
-
-
-def _part(reports: Reports, time: TimeRange, folder: Path, options: TranslateOptions) -> TraceContents:
-    return contents(open_whole(translated(reports, folder, replace(options, time=time)).prv))
 
 
 def _clipped(whole: TraceContents, begin: int, end: int) -> TraceContents:
