@@ -17,12 +17,14 @@ from typing import NoReturn
 from nsys2prv.cli.console import end, end_with, hold_standard_streams, prepare_output, print_warnings
 from nsys2prv.errors import TRACEBACK_VARIABLE, Defect, Nsys2prvError, UsageError
 from nsys2prv.execution import memory
-from nsys2prv.execution.process import clean_up, end_by_signals, published
+from nsys2prv.execution.process import clean_up, cores, end_by_signals, published
 from nsys2prv.vocabulary import __version__
 
 LIBRARY_SETTINGS = {
     # Nothing here is linear algebra: numpy need not start threads for it.
     "OPENBLAS_NUM_THREADS": "1",
+    # Pieces of tables keep few threads busy, and each takes memory, and time to start.
+    "POLARS_MAX_THREADS": str(min(cores(), 8)),
     # The allocator of the C library holds less memory, and returns it less often, for blocks of one size.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     # One arena is enough for the few threads that work at once, and holds less memory; it keeps what is freed for 30 s, not 10.

@@ -22,10 +22,8 @@ ROWS_OF_PART = 75_000
 REPORTS_AT_ONCE = 32
 """Reports in one piece of work at most: names of their processes and threads are all in memory."""
 
-USUAL_BYTES = 400_000_000
-"""What a process takes at most of a long report, with sizes of pieces as they are declared."""
-LEAST_BYTES = 250_000_000
-"""The same with the smallest ones."""
+USUAL_BYTES, LEAST_BYTES = 400_000_000, 250_000_000
+"""What a process takes at most of a long report, with sizes of pieces as they are declared, and with the smallest ones."""
 _LARGEST_SHARE = 1.5
 """Larger pieces save hardly any time."""
 FIRST_PROCESS_BYTES = 150_000_000

@@ -26,11 +26,16 @@ _SHARE_OF_ALL_THREADS = 0.6
 """Share of the usual sizes of pieces below which one thread works at a time."""
 
 
+def cores() -> int:
+    """Cores that this process may use: in a job, those of the job."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def max_threads() -> int:
     """Number of pieces of work that run at once; one, where polars may use one core, or memory is short."""
     # Read, not asked of polars, which takes long to load.
-    cores = os.environ.get("POLARS_MAX_THREADS") or os.cpu_count() or 1
-    return _MOST_THREADS if str(cores) != "1" and memory.share() >= _SHARE_OF_ALL_THREADS else 1
+    threads = os.environ.get("POLARS_MAX_THREADS") or cores()
+    return _MOST_THREADS if str(threads) != "1" and memory.share() >= _SHARE_OF_ALL_THREADS else 1
 
 
 class Stopped(BaseException):

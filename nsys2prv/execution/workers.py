@@ -26,7 +26,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from nsys2prv.errors import NoResources, NotPrivate, UsageError, WorkerDied
 from nsys2prv.execution import memory
 from nsys2prv.execution.output_files import make_folder
-from nsys2prv.execution.process import ENDING_SIGNALS, clean_up, cleaned_up, in_order, signals_held
+from nsys2prv.execution.process import ENDING_SIGNALS, clean_up, cleaned_up, cores, in_order, signals_held
 from nsys2prv.execution.progress import say
 from nsys2prv.vocabulary import __version__
 
@@ -35,10 +35,9 @@ T = TypeVar("T")
 
 _GROUPS_PER_WORKER = 4
 """Approximate number of groups for each worker; a worker with longer groups gets fewer."""
-_SECONDS_TO_LEAVE = 2.0
-"""How long workers may take to clean up when they have to end."""
-_LOOKS_AT_STOPPED = 40
-"""Looks (one each second) at a stopped worker until it counts as dead. While all are stopped, nobody looks."""
+_SECONDS_TO_LEAVE, _LOOKS_AT_STOPPED = 2.0, 40
+"""How long workers may take to clean up when they have to end; and looks (one each second) at a stopped worker until it counts
+as dead: while all are stopped, nobody looks."""
 _SECONDS_BETWEEN_LOOKS, _SECONDS_TO_ANSWER, _SECONDS_TO_COME = 15.0, 30.0, 120.0
 """Of a cluster: how often it is asked whether it is there, how long it may take to answer, and its first worker to connect."""
 _NO_SCHEDULER = "or the scheduler of the Dask cluster does not answer"
@@ -165,7 +164,7 @@ class LocalWorkers(Workers):
         self._refused: NoResources | None = None
         self._excepthook, threading.excepthook = threading.excepthook, self._note_end_of_thread
         # Most threads are those of polars: all workers together have one per core.
-        arguments = max((os.cpu_count() or 1) // count, 1), most_bytes, self._leave
+        arguments = max(cores() // count, 1), most_bytes, self._leave
         # It starts what counts semaphores, which ends when all others have ended.
         with signals_held(ENDING_SIGNALS):
             self._pool = concurrent.futures.ProcessPoolExecutor(count, self._context, _start_worker, arguments)
@@ -226,7 +225,7 @@ def _is_stopped(process: int | None) -> bool:
 def _start_worker(threads: int, most_bytes: int, leave: Any) -> None:
     memory.in_force.append(most_bytes)
     # Before polars is imported: it counts cores when it is loaded.
-    os.environ.setdefault("POLARS_MAX_THREADS", str(threads))
+    os.environ["POLARS_MAX_THREADS"] = str(min(threads, int(os.environ.get("POLARS_MAX_THREADS", threads))))
     # They reach the first process too, which ends its workers; held while this one was started.
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)

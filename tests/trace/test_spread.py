@@ -61,6 +61,7 @@ def alone(reports: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 def several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers with several threads each, beside this process with one: so many has Polars in `make test`."""
     monkeypatch.setattr(process, "_MOST_THREADS", 1)
+    monkeypatch.setattr(execution, "cores", lambda: 6)
     monkeypatch.setenv("POLARS_MAX_THREADS", "3")
 
 
