@@ -41,18 +41,11 @@ def useful_time(policy: NcclPolicy) -> pl.Expr:
 def times_in_windows(times: Elapsed, windows: pl.DataFrame, lives: pl.DataFrame | None = None) -> pl.DataFrame:
     """Times by key in windows, summed by slot and group.
 
-    Parameters
-    ----------
-    windows
-        Columns `slot` (a bin, a region, an iteration), `group` (a device, a thread), `begin` and `end` (ns), Int64.
-    lives
-        From when to when each group is there (`since`, `until`, ns): only that counts; None: always.
+    `windows` have the columns `slot` (a bin, a region, an iteration), `group` (a device, a thread), `begin` and `end` (ns),
+    Int64. `lives`: from when to when each group is there (`since`, `until`, ns): only that counts; None: always.
 
-    Returns
-    -------
-    Columns `slot`, `group`, `elapsed` (ns in all windows), `window` (of that the group is there), and `key0`, `key1`, ... (ns),
-    sorted by slot and group.
-    """
+    The columns are `slot`, `group`, `elapsed` (ns in all windows), `window` (of that the group is there), and `key0`, `key1`,
+    ... (ns), sorted by slot and group."""
     length = pl.col("end") - pl.col("begin")
     windows = windows.with_columns(elapsed=length)
     if lives is not None:
@@ -102,13 +95,8 @@ def devices_of_tasks(rows: RunRows) -> pl.DataFrame:
 
 
 def trees(run: MeasuredRun, of_devices: pl.DataFrame, of_threads: pl.DataFrame) -> pl.DataFrame:
-    """Both trees of each slot of `times_in_windows`.
-
-    Returns
-    -------
-    Columns `slot`, those of TREE_COLUMNS_OF_RUN, and `ideal_network_ns` without values, in the order of slots. E of the devices
-    is the longest window of one.
-    """
+    """Both trees of each slot of `times_in_windows`: columns `slot`, those of TREE_COLUMNS_OF_RUN, and `ideal_network_ns`
+    without values, in the order of slots. E of the devices is the longest window of one."""
     window, useful = pl.col("window"), useful_time(run.options.nccl)
     devices = of_devices.group_by("slot").agg(
         devices=pl.len(),

@@ -50,22 +50,10 @@ _MARGIN = 0.8
 def read_events(
     arguments: Sequence[str | Path], options: ReadOptions, folder: Path, *, with_dependencies: bool = False
 ) -> RunEvents:
-    """Read the events of a run.
+    """Read the events of a run from reports: files, folders, globs; intermediate files go into `folder`. `with_dependencies`:
+    also what says which events wait for which (collections that are `optional`).
 
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-    folder
-        For intermediate files.
-    with_dependencies
-        Read what says which events wait for which, too (collections that are `optional`).
-
-    Raises
-    ------
-    Nsys2prvError
-        With one sentence for the user.
-    """
+    Raises a Nsys2prvError with one sentence for the user."""
     check_are_reports(arguments)
     room = memory.left(options.memory)
     collections = tuple(collection for collection in run_events.COLLECTIONS if with_dependencies or not collection.optional)

@@ -172,11 +172,8 @@ class Segments(Moments):
         return Intervals(begin >> self.code.bits, self.code.time(begin), self.code.time(end))
 
     def cut(self, windows: Intervals) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-        """Windows, each of some length, cut where segments of their groups begin or end.
-
-        Returns
-        -------
-        Of each piece its window, the segment, its start and its end, in the order of windows and time.
+        """Windows, each of some length, cut where segments of their groups begin or end: of each piece its window, the segment,
+        its start and its end, in the order of windows and time.
 
         >>> busy = segments(Intervals.of([0, 1], [10, 5], [20, 9]))
         >>> window, segment, begin, end = busy.cut(Intervals.of([0, 1], [0, 6], [15, 8]))
@@ -191,14 +188,8 @@ class Segments(Moments):
 
 
 def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1) -> Segments:
-    """Cut time where any interval begins or ends.
-
-    Parameters
-    ----------
-    intervals
-        In any order; they may overlap. Those of the group NONE do not count.
-    kind
-        Kind of each (0, 1, ... below `kinds`); None: all are of kind 0.
+    """Cut time where any of `intervals` begins or ends, which are in any order, may overlap, and have a `kind` each (0, 1, ...
+    below `kinds`; None: all are of kind 0). Those of the group NONE do not count.
 
     >>> busy = segments(Intervals.of([0, 0, 0, 1], [0, 5, 20, 7], [10, 15, 30, 9]))
     >>> busy.where(busy.counts[0] > 0).end.tolist()

@@ -59,13 +59,8 @@ class _NoIterations(Exception):
 
 
 def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterations:
-    """The iterations of a whole recording.
-
-    Parameters
-    ----------
-    requested
-        NAME or NAME@DOMAIN of the NVTX ranges that are iterations; None: they are looked for.
-    """
+    """The iterations of a whole recording. `requested`: NAME or NAME@DOMAIN of the NVTX ranges that are iterations; None: they
+    are looked for."""
     rows, none = run.events.rows, pl.DataFrame(schema=ITERATION_SCHEMA)
     if run.operations.is_empty() or not rows.devices_of_task:
         return RunIterations(none, None, reason="no device works")

@@ -87,13 +87,8 @@ def measure_events(events: RunEvents, options: EfficiencyOptions) -> EfficiencyR
 def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
     """The window that the options of a whole recording choose.
 
-    Raises
-    ------
-    UsageError
-        When the steady part is requested and nothing repeats.
-    NothingToTranslate
-        When the window is outside of the run.
-    """
+    Raises UsageError where the steady part is requested and nothing repeats, NothingToTranslate where the window is outside of
+    the run."""
     events, options = recorded.events, recorded.options
     program = _program(recorded, options.time)
     iterations = find_iterations(recorded, options.per_iteration)

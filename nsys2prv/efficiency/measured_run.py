@@ -86,20 +86,9 @@ def call_categories(names: pl.Series) -> Numbers:
 class MeasuredRun:
     """A run in a window of time, and what was measured of it so far.
 
-    Parameters
-    ----------
-    events
-        Of the run, with the window as selected time; its collections are not used up
-
-    Attributes
-    ----------
-    clocks
-        How far times of different tasks can be wrong against each other.
-    measurements
-        What meters measured, by its type; `measured` looks there.
-    window
-        Of a part of a recording (`in_window`): which one, and what is around it.
-    """
+    `events` are those of the run, with the window as selected time; its collections are not used up. `clocks` say how far times
+    of different tasks can be wrong against each other; `measurements` are what meters measured, by its type, where `measured`
+    looks; and `window` is, of a part of a recording (`in_window`), which one, and what is around it."""
 
     window: MeasuredWindow
 

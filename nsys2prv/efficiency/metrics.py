@@ -77,19 +77,8 @@ class Efficiency:
 
 @dataclass(frozen=True)
 class EfficiencyTree:
-    """A tree of efficiencies over the same measured times.
-
-    Attributes
-    ----------
-    name, title
-        For programs and for people.
-    times
-        Columns of measured times.
-    efficiencies
-        In the order in which they are read: each after its parent.
-    title_without_gpus
-        Of a run in which no process uses a GPU.
-    """
+    """A tree of `efficiencies`, in the order in which they are read, each after its parent, over the same measured `times`
+    (columns). It has a `name` for programs and a `title` for people; another one for runs in which no process uses a GPU."""
 
     name: str
     title: str

@@ -77,19 +77,11 @@ class GpuSize(NamedTuple):
 
 
 class RunRows:
-    """All rows of a run.
+    """All rows of a run, of `tasks` in the order of the trace. Of each row there are its `kind`, the index of its `task`, and
+    that of its `device` (-1: none).
 
-    Attributes
-    ----------
-    tasks
-        In the order of the trace.
-    devices
-        Physical GPUs with rows of processes, in the order of nodes and numbers.
-    sampled_only
-        GPUs with samples that no process of the run uses: they are not counted.
-    kind, task, device
-        Of each row: its kind, the index of its task, and that of its device (-1: none).
-    """
+    `devices` are physical GPUs with rows of processes, in the order of nodes and numbers; GPUs with samples that no process of
+    the run uses are not counted (`sampled_only`)."""
 
     def __init__(self, tasks: Sequence[TaskRows]) -> None:
         self.tasks = tuple(tasks)

@@ -40,17 +40,11 @@ first work on its device, and ends where the next one begins."""
 
 @dataclass(frozen=True)
 class RunIterations:
-    """What repeats in a run.
+    """What repeats in a run: `iterations`, columns of ITERATION_SCHEMA, sorted by `number`, `task`, `device`, a row for each
+    device and each task that uses it; and `work`, first start and last end of what runs on any device (None: nothing does).
 
-    Attributes
-    ----------
-    iterations
-        Columns of ITERATION_SCHEMA, sorted by `number`, `task`, `device`: a row for each device and each task that uses it.
-    work
-        First start and last end of what runs on any device; None: nothing does.
-    how, reason
-        What repeats (`nvtx NAME`, with `#` for numbers that differ, or a period); or why there are none. One of them is None.
-    """
+    `how` says what repeats (`nvtx NAME`, with `#` for numbers that differ, or a period), or `reason` why there are none: one of
+    them is None."""
 
     iterations: pl.DataFrame
     work: Span | None

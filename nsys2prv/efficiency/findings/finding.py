@@ -63,15 +63,10 @@ class Number(NamedTuple):
 class Losses:
     """What was lost on several devices, or in several processes of a run without GPUs: times in ns.
 
-    Attributes
-    ----------
-    devices
-        A row of each: its index (`device`, also of a process); `count` of occurrences, `cost` of all of them at most, and
-        `longest`, the most costly one; `begin` and `end` of all, `worst_begin` and `worst_end` of the place to look at, and
-        `rows` of the trace that show it there (none: all streams of the device); and further sums of a rule.
-    parts
-        `count` and `cost` by `device` and `part` of the run; no rows where they are not known.
-    """
+    `devices` has a row of each: its index (`device`, also of a process); `count` of occurrences, `cost` of all of them at most,
+    and `longest`, the most costly one; `begin` and `end` of all, `worst_begin` and `worst_end` of the place to look at, and
+    `rows` of the trace that show it there (none: all streams of the device); and further sums of a rule. `parts` has `count`
+    and `cost` by `device` and `part` of the run; no rows where they are not known."""
 
     devices: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(["device", "cost"], pl.Int64)))
     parts: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=dict.fromkeys(_OF_PARTS, pl.Int64)))

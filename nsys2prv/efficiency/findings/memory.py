@@ -35,15 +35,9 @@ _DONE = 0.9
 
 @dataclass(frozen=True)
 class DeviceCopies(Measurement):
-    """Copies from, to and inside of devices.
-
-    Attributes
-    ----------
-    copies
-        `row` of the stream, `device`, `begin`, `end`, `size` in bytes, `kind` (a number of nsys), `is_pageable` (one side is
-        pageable memory), `is_evicted` (a page for which the device has no room), and `alone`: the time in which no kernel
-        runs, ns.
-    """
+    """Copies from, to and inside of devices: `row` of the stream, `device`, `begin`, `end`, `size` in bytes, `kind` (a number
+    of nsys), `is_pageable` (one side is pageable memory), `is_evicted` (a page for which the device has no room), and `alone`:
+    the time in which no kernel runs, ns."""
 
     copies: pl.DataFrame
 

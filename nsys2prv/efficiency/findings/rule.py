@@ -62,21 +62,10 @@ class Need(NamedTuple):
 class Evidence:
     """What rules judge: a run, the tables of its results, and what was measured of it.
 
-    Attributes
-    ----------
-    rows, length, devices
-        Of the run: its rows, E in ns, and n, the number of GPUs; 0 in a run without.
-    index
-        The index of a device that the column `device` names.
-    processes
-        Number of tasks with threads that call MPI.
-    first, last
-        Of each device, ns: first begin and last end of activity; -1: none.
-    active
-        Time from the first to the last activity, of rows with a `device`, ns.
-    active_time
-        The same of all devices together, ns.
-    """
+    Of the run there are its `rows`, `length` (E, ns), `devices` (n, the number of GPUs; 0 in a run without), and `processes`,
+    the number of tasks with threads that call MPI. `first` and `last` are, of each device, first begin and last end of
+    activity, ns; -1: none. Of rows with a `device`, `active` is the time from the first to the last activity, ns, and `index`
+    the index of the device that the column names; `active_time` is that time of all devices together."""
 
     def __init__(self, run: MeasuredRun, tables: Mapping[str, pl.DataFrame], rules: Iterable[FindingRule]) -> None:
         self.run, self.tables, self.rows, self.length = run, tables, run.events.rows, run.events.length
@@ -517,16 +506,11 @@ class FindingRule:
 
 
 class GapRule(FindingRule, texts="gap-rule"):
-    """A rule about gaps of devices: those of its `gap_cause`.
+    """A rule about gaps of devices: those of its `gap_cause`; with `of_host` the launching thread works for the program in
+    them, and the finding says where in it.
 
-    Attributes
-    ----------
-    of_host
-        The launching thread works for the program in the gaps: the finding says where in it.
-    removed
-        The graph without the gaps: launching threads take no time in them. With `without_waits`: without the waits for devices
-        that end in them; what the thread does after them stays.
-    """
+    `removed` is the graph without the gaps: launching threads take no time in them. With `without_waits`: without the waits for
+    devices that end in them; what the thread does after them stays."""
 
     needs = (CUDA_CALLS,)
     gap_cause: GapCause

@@ -158,11 +158,8 @@ def awaited_operations(run: MeasuredRun, events: EventEdges) -> Integers:
 def walk(run: MeasuredRun, awaited_by: Integers, operation: Numbers, until: Numbers) -> pl.DataFrame:
     """Pieces from a time, `until` (ns), to the start of each operation, by what it waited for, and what that waited for.
 
-    Returns
-    -------
-    In no order: `window`, the place of the operation in the columns; `begin`, `end`, ns; and `operation`, the place in
-    `run.operations` of what was waited for then; NONE: between two of them, or before all that are waited for.
-    """
+    They have, in no order: `window`, the place of the operation in the columns; `begin`, `end`, ns; and `operation`, the place
+    in `run.operations` of what was waited for then; NONE: between two of them, or before all that are waited for."""
     start, end = (run.operations[name].to_numpy() for name in ("start", "end"))
     schema = {"window": pl.Int64, "begin": pl.Int64, "end": pl.Int64, "operation": pl.Int32}
     walked = [pl.DataFrame(schema=schema)]

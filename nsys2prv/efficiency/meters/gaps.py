@@ -68,23 +68,14 @@ LONGEST_GAPS = Table(
 
 
 def gaps_between(run: MeasuredRun, busy: Intervals, can_end: Mask | None = None) -> pl.DataFrame:
-    """Gaps between times in which devices are busy, from the start of the window to its end.
+    """Gaps between times in which devices are `busy` (merged times of each, the `group`, in the order of device and time), from
+    the start of the window to its end. `can_end`: which of `run.operations` can end a gap; None: all.
 
-    Parameters
-    ----------
-    busy
-        When each device (`group`) is busy: merged, in the order of device and time.
-    can_end
-        Which of `run.operations` can end a gap; None: all.
-
-    Returns
-    -------
-    In the order of device and time: `device`, `begin`, `end` (ns); `next`, the place in `run.operations` of the operation that
-    ends it (NONE: the window ends); `thread`, the place of the caller that launched it, or, of pages that move, that launched
-    first on the device, and `launched`, the start of the call, ns (NONE, null: not known). Of several operations that start
-    there it is that of the last thread, so that one with a known thread comes first, then that of the first row, event type and
-    value.
-    """
+    They have, in the order of device and time: `device`, `begin`, `end` (ns); `next`, the place in `run.operations` of the
+    operation that ends it (NONE: the window ends); `thread`, the place of the caller that launched it, or, of pages that move,
+    that launched first on the device, and `launched`, the start of the call, ns (NONE, null: not known). Of several operations
+    that start there it is that of the last thread, so that one with a known thread comes first, then that of the first row,
+    event type and value."""
     devices = np.arange(len(run.events.rows.devices))
     first, after = (np.searchsorted(busy.group, devices, side=side) for side in ("left", "right"))
     group = np.insert(busy.group, first, devices)

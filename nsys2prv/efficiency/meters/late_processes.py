@@ -23,15 +23,9 @@ _IS_WAIT = (_LENGTH > 0) & (pl.col("row") != pl.col("late_row"))
 class LateProcesses(Measurement):
     """Waits for other processes.
 
-    Attributes
-    ----------
-    waits
-        Each that is longer than clocks can be wrong: processes (indices) `task`, which waited, and `late`; `begin`, `end`, ns.
-    calls
-        Receives and calls of collectives of which the other process is known.
-    undecided
-        Time of waits that are not longer than clocks can be wrong, ns.
-    """
+    `waits` are those that are longer than clocks can be wrong, with processes (indices) `task`, which waited, and `late`, and
+    `begin` and `end`, ns; `undecided` is the time of all others, ns. `calls` is the number of receives and calls of collectives
+    of which the other process is known."""
 
     waits: pl.DataFrame
     calls: int

@@ -169,18 +169,12 @@ def is_point_to_point(kernel: pl.Expr) -> pl.Expr:
 
 @dataclass(frozen=True)
 class Nccl(Measurement):
-    """All NCCL kernels. Compared with other kernels they are few.
+    """All NCCL kernels; compared with other kernels they are few.
 
-    Attributes
-    ----------
-    kernels
-        `row`, `start`, `end`, `task`, `device`, `operation`, `communicator` and its name, its `ranks`, and `size`; what is not
-        known is null.
-    members
-        Those that are matched with those of the other ranks: of collectives, and sends and receives between the only two
-        devices of a communicator. Also `turn`, `members` (ranks of the run that take part), `complete` (whether these are all
-        ranks of the communicator), and the columns of `waits_of_ranks`.
-    """
+    `kernels` have `row`, `start`, `end`, `task`, `device`, `operation`, `communicator` and its name, its `ranks`, and `size`;
+    what is not known is null. `members` are those that are matched with those of the other ranks: of collectives, and sends and
+    receives between the only two devices of a communicator. They have also `turn`, `members` (ranks of the run that take part),
+    `complete` (whether these are all ranks of the communicator), and the columns of `waits_of_ranks`."""
 
     kernels: pl.DataFrame
     members: pl.DataFrame
@@ -240,17 +234,10 @@ def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
 
 
 def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
-    """Waits of each rank in each collective.
+    """Waits of each rank in `collectives`: NCCL kernels, one per collective and device, with the columns of COLLECTIVE, `task`,
+    `device` (index), `start`, `end` (ns), and `complete`: whether all ranks of the communicator are in the run.
 
-    Parameters
-    ----------
-    collectives
-        NCCL kernels, one per collective and device: the columns of COLLECTIVE, `task`, `device` (index), `start`, `end` (ns),
-        and `complete`: whether all ranks of the communicator are in the run.
-
-    Returns
-    -------
-    The kernels with the columns
+    They get the columns
 
     `collective`: its number;
     `arrived`: the last start of the collective;

@@ -94,20 +94,12 @@ def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) ->
 
 @dataclass(frozen=True)
 class LostWork(Measurement):
-    """Calls that launch what is not recorded.
+    """Calls that launch what is not recorded, and the `reason` why it is not known when devices are idle (None: it is).
 
-    Attributes
-    ----------
-    reason
-        Why it is not known when devices are idle; None: it is.
-    at_start
-        Calls that launch before the first launch of work of their task that is recorded; a few are not counted.
-    between
-        The same between the first and the last such launch, where none of their part of the window is recorded, and of tasks
-        without recorded work.
-    at_end
-        The same after the last such launch. What is launched just before the end may run after it, and is not lost.
-    """
+    Those `at_start` launch before the first launch of work of their task that is recorded; a few are not counted. `between`
+    are those between the first and the last such launch, where none of their part of the window is recorded, and those of tasks
+    without recorded work; `at_end` those after the last one. What is launched just before the end may run after it, and is not
+    lost."""
 
     reason: str | None
     at_start: int

@@ -125,13 +125,8 @@ def check_places(
     """Check before long work that results can be written, and that they replace only what they may: earlier results, with
     `force` any file but an input or a report. `files` are called as in `write` of results.
 
-    Raises
-    ------
-    OutputError
-        When one of them can't be written, two are the same, or an input or a report is there.
-    OutputExists
-        When another file is there, unless `force`.
-    """
+    Raises OutputError where one of them can't be written, two are the same, or an input or a report is there, OutputExists
+    where another file is there, unless `force`."""
     places = [(path, _STARTS[name]) for name, path in files.items() if path is not None]
     _check_files([path for path, _ in places])
     if csv_folder is not None:
