@@ -58,8 +58,7 @@ def times_in_windows(times: Elapsed, windows: pl.DataFrame, lives: pl.DataFrame 
 
 def times_in_parts(run: MeasuredRun, begin: npt.ArrayLike, end: npt.ArrayLike) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Times of all devices, and of all calling threads, in parts of the run, as `times_in_windows`: a slot for each part."""
-    parts = pl.DataFrame({"begin": begin, "end": end}, schema={"begin": pl.Int64, "end": pl.Int64})
-    slots = parts.select(pl.int_range(pl.len()).alias("slot"), "begin", "end")
+    slots = pl.DataFrame({"begin": begin, "end": end}).with_row_index("slot").cast(pl.Int64)
     groups = len(run.events.rows.devices), len(run.callers)
     on_devices, on_threads = (slots.join(pl.DataFrame({"group": np.arange(count)}), how="cross") for count in groups)
     return times_in_windows(run.device_times, on_devices), times_in_windows(run.thread_times, on_threads, run.lives)

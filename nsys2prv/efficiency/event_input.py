@@ -191,9 +191,7 @@ class _CollectionRows:
     """What one collection has of the events of a source: a sink of the reader."""
 
     def __init__(self, collection: Collection, rows: ExternalSort, first_rows: Numbers) -> None:
-        self.collection = collection
-        self.rows = rows
-        self.first_rows = first_rows
+        self.collection, self.rows, self.first_rows = collection, rows.part(), first_rows
 
     def add(self, placed: pl.DataFrame) -> None:
         # Column by column, here as below: each query over a frame takes longer than these few rows.
@@ -246,16 +244,11 @@ class EventColumns(Collected[_CollectionRows]):
         self._collections = collections
 
     def requests(self, opened: OpenedReport, timeline: TimelinePlan, _unfinished: Unfinished) -> list[Request[_CollectionRows]]:
-        first_rows = timeline.rows.first_of_stream
-
-        def new_rows(collection: Collection) -> _CollectionRows:
-            return _CollectionRows(collection, self.sorts[collection.name].part(), first_rows)
-
         return [
             Request(
                 # Without texts of other attributes. Here intervals may overlap on a row.
                 replace(survey, groups=survey.groups.drop(set(text_attributes(survey.groups.schema)) - collection.columns)),
-                partial(new_rows, collection),
+                partial(_CollectionRows, collection, self.sorts[collection.name], timeline.rows.first_of_stream),
                 columns=collection.columns,
                 by_lane=False,
             )

@@ -124,11 +124,10 @@ def unrecorded_creations(calls: pl.DataFrame, set_up: pl.DataFrame) -> pl.DataFr
     """Pauses between calls of CUDA (`row`, `start`, `end`, ns, sorted by start) in which CUPTI prepares a context (`row` and
     `start` of `set_up`, likewise): a call that was not recorded creates it, such as cudaDeviceEnablePeerAccess."""
     of_threads = calls.filter(pl.col("row").is_in(set_up["row"].unique().implode()))
-    begun = of_threads.select("row", begun="start", until=pl.col("end").cum_max().over("row"))
+    until, following = pl.col("end").cum_max().over("row"), pl.col("start").shift(-1).over("row")
+    begun = of_threads.select("row", at="start", start=until, end=following)
     marks = set_up.select("row", at="start")
-    before = marks.join_asof(begun, left_on="at", right_on="begun", by="row", check_sortedness=False)
-    between = before.join_asof(
-        begun.select("row", next="begun"), left_on="at", right_on="next", by="row", strategy="forward", check_sortedness=False
-    ).filter(pl.col("until") <= pl.col("at"))
-    is_long = (pl.col("next") - pl.col("until")).is_between(LONG_CREATION, _LONGEST_CREATION)
-    return between.filter(is_long).select("row", start="until", end="next").unique(maintain_order=True)
+    around = marks.join_asof(begun, on="at", by="row", allow_exact_matches=False, check_sortedness=False)
+    is_inside = (pl.col("start") <= pl.col("at")) & (pl.col("at") < pl.col("end"))
+    is_long = (pl.col("end") - pl.col("start")).is_between(LONG_CREATION, _LONGEST_CREATION)
+    return around.filter(is_inside & is_long).select("row", "start", "end").unique(maintain_order=True)

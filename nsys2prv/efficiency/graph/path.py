@@ -13,7 +13,6 @@ import polars as pl
 
 from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.bounds import LATENCY, OpenWaits, UncertainRun
-from nsys2prv.efficiency.graph.changes import names_of_work
 from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges
 from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.replay import BLOCK, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
@@ -188,8 +187,7 @@ class PathTotals:
     def __init__(self, built: BuiltGraph, segments: pl.DataFrame) -> None:
         self._built = built
         key, length = ("row", "kind", "label", "cause"), pl.col("end") - pl.col("begin")
-        sums = {"total_ns": length.sum(), "segments": pl.len().cast(pl.Int64)}
-        self.sums = segments.group_by(key).agg(**sums)
+        self.sums = segments.group_by(key).agg(total_ns=length.sum(), segments=pl.len().cast(pl.Int64))
         self.length = int(self.sums["total_ns"].sum())
 
     def on_rows(self, rows: Mask) -> int:
@@ -209,7 +207,7 @@ class PathTotals:
     def rows(self) -> pl.DataFrame:
         """Columns of the table `critical_path_totals`."""
         rows = _names_of_rows(self._built, self.sums["row"])
-        named = self.sums.with_columns(**rows).join(names_of_work(self._built), on="label", how="left")
+        named = self.sums.with_columns(**rows).join(changes.names_of_work(self._built), on="label", how="left")
         is_kernel = pl.col("kind").is_in(_WORK_KINDS) & pl.col("kernel").is_not_null()
         kernels, hosts = named.filter(is_kernel), named.filter(pl.col("kind") == _HOST)
         parts = {

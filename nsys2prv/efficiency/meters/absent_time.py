@@ -18,7 +18,6 @@ from nsys2prv.efficiency.measured_run import KERNEL, KINDS_OF_NUMBER, LATE_START
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.efficiency.meters.absent_pieces import IS_IDLE, PiecesOfGaps, Timeline
-from nsys2prv.efficiency.meters.absent_tables import PART_COLUMNS, PARTS
 from nsys2prv.efficiency.meters.gaps import blocks_of, gaps_between, longest_of
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
@@ -136,7 +135,7 @@ def _of_windows(run: MeasuredRun, sums: pl.DataFrame, windows: pl.DataFrame, pag
     of_slots = windows.group_by("slot", device="group").agg(pl.col("paging_ns").sum(), elapsed_ns=_LENGTH.sum())
     is_scheduled = pl.col("task").is_in(run.events.rows.task[run.callers[run.is_scheduled]].tolist())
     scheduled = devices_of_tasks(run.events.rows).filter(is_scheduled)["group"].to_list()
-    elapsed, absent = pl.col("elapsed_ns"), pl.sum_horizontal(PART_COLUMNS)
+    elapsed, absent = pl.col("elapsed_ns"), pl.sum_horizontal(parts.PART_COLUMNS)
     return _by_columns(sums, of_slots.sort("slot", "device"), "slot", "device").with_columns(
         device=run.device_names(pl.col("device")),
         compute_ns=elapsed - absent,
@@ -201,7 +200,7 @@ def _longest_gaps(run: MeasuredRun, longest: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `absent_stretches`."""
     following = run.operations.select(pl.col("number", "value").gather(pl.lit(longest["next"].replace(NONE, None))))
     return longest.select(
-        *PART_COLUMNS,
+        *parts.PART_COLUMNS,
         device=run.device_names(pl.col("device")),
         begin_ns="begin",
         end_ns="end",
@@ -280,9 +279,9 @@ def _in_windows(pieces: pl.DataFrame, **windows: pl.DataFrame) -> dict[str, pl.D
 
 def _by_columns(sums: pl.DataFrame, rows: pl.DataFrame, *key: str) -> pl.DataFrame:
     """Rows with PART_COLUMNS from sums (`part`, `total`, ns), by a key."""
-    of_parts = [pl.col("total").filter(pl.col("part") == part.name).sum().alias(part.column) for part in PARTS]
+    of_parts = [pl.col("total").filter(pl.col("part") == part.name).sum().alias(part.column) for part in parts.PARTS]
     joined = rows.join(sums.group_by(key).agg(of_parts), on=key, how="left", maintain_order="left")
-    return joined.with_columns(pl.col(PART_COLUMNS).fill_null(0))
+    return joined.with_columns(pl.col(parts.PART_COLUMNS).fill_null(0))
 
 
 def _samples(run: MeasuredRun) -> pl.DataFrame:

@@ -118,9 +118,8 @@ def _operation_at(
     operation[match] = place
     is_tied = np.bincount(match, minlength=len(requested))[match] > 1
     place, match = place[is_tied], match[is_tied]
-    columns = {"thread": -run.launcher_of[place], "match": match, "place": place}
     length, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(NONE)
-    ties = operations[place].with_columns(size, length=length, **{name: pl.Series(column) for name, column in columns.items()})
+    ties = operations[place].with_columns(size, length=length, thread=-run.launcher_of[place], match=match, place=place)
     first = ties.sort("match", *order, maintain_order=True).unique("match", keep="first")
     operation[first["match"].to_numpy()] = first["place"].to_numpy()
     return operation

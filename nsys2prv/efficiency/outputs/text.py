@@ -8,10 +8,9 @@ from typing import Any
 import polars as pl
 
 from nsys2prv.efficiency import table_registry
-from nsys2prv.efficiency import verdict as levels
 from nsys2prv.efficiency.metrics import DEVICE_TREE, EFFICIENCIES, HAS_GPUS, HOST_TREE
 from nsys2prv.efficiency.result_tables import EFFICIENCY_COLUMNS, Column, Frames, OnConsole, Table
-from nsys2prv.efficiency.verdict import WINDOW_TITLES, BarPart, level, verdict
+from nsys2prv.efficiency.verdict import FAIR, GOOD, POOR, WINDOW_TITLES, BarPart, level, verdict
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary import terminal
 from nsys2prv.vocabulary.name_rules import metric_value
@@ -19,7 +18,7 @@ from nsys2prv.vocabulary.terminal import Line, grid, is_too_wide, short_names, s
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _LONGEST_PATH = 200
-_LEVELS = {levels.GOOD: terminal.GOOD, levels.FAIR: terminal.FAIR, levels.POOR: terminal.POOR}
+_LEVELS = {GOOD: terminal.GOOD, FAIR: terminal.FAIR, POOR: terminal.POOR}
 OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
 OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if efficiency.needs != (HAS_GPUS,))
 """Efficiencies that tables of runs with and without GPUs show."""
