@@ -139,18 +139,14 @@ def _bars(run: MeasuredRun, devices: Sequence[int], begin: int, end: int) -> tup
     step = max(-(-(end - begin) // _FINEST), 1)
     start, until = pl.col("start"), pl.col("end")
     inside = run.operations.filter(start < end, (start >= begin) | (until > begin))
-    activities = (
-        run.events.rows.located(inside)
-        .filter(pl.col("device").is_in(devices))
-        .select(
-            pl.col("device").cast(pl.Int64),
-            pl.col("number").replace_strict(KINDS_OF_NUMBER, default=0, return_dtype=pl.Int64).alias("kind"),
-            start.clip(lower_bound=begin) - begin,
-            until.clip(upper_bound=end) - begin,
-            pl.col("number", "value", "family").cast(pl.Int64),
-        )
-        .with_columns(count=pl.lit(1, pl.Int64), busy=until - start, longest=until - start)
-    )
+    activities = run.events.rows.located(inside).filter(pl.col("device").is_in(devices)).select(
+        pl.col("device").cast(pl.Int64),
+        pl.col("number").replace_strict(KINDS_OF_NUMBER, default=0, return_dtype=pl.Int64).alias("kind"),
+        start.clip(lower_bound=begin) - begin,
+        until.clip(upper_bound=end) - begin,
+        pl.col("number", "value", "family").cast(pl.Int64),
+    )  # fmt: skip
+    activities = activities.with_columns(count=pl.lit(1, pl.Int64), busy=until - start, longest=until - start)
     bars = _merged(activities, step)
     while bars.height > MOST_BARS:
         step *= 2
@@ -173,15 +169,11 @@ def _merged(activities: pl.DataFrame, step: int) -> pl.DataFrame:
     """Those that are shorter than two steps are one bar in each step of time in which some of them start."""
     lane, order = ["device", "kind"], ["start", "end", "number", "value"]
     is_long = pl.col("end") - pl.col("start") >= 2 * step
-    merged = (
-        activities.filter(~is_long)
-        .sort("longest", *order, descending=[True, *[False] * len(order)])
-        .group_by(*lane, (pl.col("start") // step).alias("step"), maintain_order=True)
-        .agg(
-            pl.col("start").min(),
-            pl.col("end").max(),
-            pl.col("number", "value", "family", "longest").first(),
-            pl.col("count", "busy").sum(),
-        )
+    short = activities.filter(~is_long).sort("longest", *order, descending=[True, *[False] * len(order)])
+    merged = short.group_by(*lane, (pl.col("start") // step).alias("step"), maintain_order=True).agg(
+        pl.col("start").min(),
+        pl.col("end").max(),
+        pl.col("number", "value", "family", "longest").first(),
+        pl.col("count", "busy").sum(),
     )
     return pl.concat([activities.filter(is_long), merged.select(activities.columns)]).sort(*lane, *order)

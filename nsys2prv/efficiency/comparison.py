@@ -294,21 +294,18 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     has_same_work = by.not_compared is None and (by.per == GPU or by.has_mpi)
     has_same_work &= not lacks_ranks or measured["size"].n_unique() == 1
     useful, of_same_work = (pl.when(pl.lit(has_same_work)).then(column) for column in ("useful", "speedup"))
-    return (
-        measured.with_columns(
-            speedup=_ratio(pl.col("elapsed").first(), pl.col("elapsed")),
-            useful_scalability=_ratio(useful.first(), useful),
-            useful_scalability_per_device=_ratio(useful.first() * size, useful * size.first()),
-        )
-        .with_columns(scaling=_scaling(kind, total, per_device))
-        # The first run is on the scale of the others.
-        .with_columns(scaling=pl.when(pl.col("run") == "A").then(pl.col("scaling").shift(-1)).otherwise("scaling"))
-        .with_columns(
-            scaling_efficiency=pl.when(is_strong & (size > 0)).then(of_same_work * size.first() / size).otherwise(of_same_work),
-            scalability=pl.when(is_strong).then(total).otherwise(per_device),
-            global_efficiency=pl.col(root) * total,
-            global_efficiency_per_device=pl.col(root) * per_device,
-        )
+    measured = measured.with_columns(
+        speedup=_ratio(pl.col("elapsed").first(), pl.col("elapsed")),
+        useful_scalability=_ratio(useful.first(), useful),
+        useful_scalability_per_device=_ratio(useful.first() * size, useful * size.first()),
+    ).with_columns(scaling=_scaling(kind, total, per_device))
+    # The first run is on the scale of the others.
+    scaling = pl.when(pl.col("run") == "A").then(pl.col("scaling").shift(-1)).otherwise("scaling")
+    return measured.with_columns(scaling=scaling).with_columns(
+        scaling_efficiency=pl.when(is_strong & (size > 0)).then(of_same_work * size.first() / size).otherwise(of_same_work),
+        scalability=pl.when(is_strong).then(total).otherwise(per_device),
+        global_efficiency=pl.col(root) * total,
+        global_efficiency_per_device=pl.col(root) * per_device,
     )
 
 
@@ -381,13 +378,10 @@ def _wall_time(results: Results, basis: str, by: ComparedBy) -> pl.DataFrame:
         names = {name: pl.when(is_computing).then(pl.lit(text)).otherwise(name) for name, text in computing.items()}
         parts = parts.with_columns(**names).group_by("run", *computing, maintain_order=True).sum()
     titles = parts.unique("part", keep="first", maintain_order=True)
-    return (
-        pl.DataFrame({"run": list(results)})
-        .join(titles.select("part", "title", "group"), how="cross")
-        .join(parts.drop("title", "group"), on=["run", "part"], how="left", maintain_order="left")
-        .with_columns(pl.col("value_ns", "share").fill_null(0.0))
-        .with_columns(difference_ns=pl.col("value_ns") - pl.col("value_ns").first().over("part"))
-    )
+    of_runs = pl.DataFrame({"run": list(results)}).join(titles.select("part", "title", "group"), how="cross")
+    of_runs = of_runs.join(parts.drop("title", "group"), on=["run", "part"], how="left", maintain_order="left")
+    of_runs = of_runs.with_columns(pl.col("value_ns", "share").fill_null(0.0))
+    return of_runs.with_columns(difference_ns=pl.col("value_ns") - pl.col("value_ns").first().over("part"))
 
 
 def _wall_time_parts(result: EfficiencyResult, basis: str, by: ComparedBy) -> Sequence[BarPart]:
@@ -420,15 +414,11 @@ def _matched(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
     size_factor = pl.when(is_weak).then(size / size.first().clip(1)).otherwise(1.0)
     factors = dict(runs.select("run", share.first() / share * size_factor).iter_rows())
     factor = pl.col("run").replace_strict(factors, return_dtype=pl.Float64)
-    return (
-        rows.join(largest, on=what, how="inner")
-        .join(first, on=what, how="left")
-        .with_columns(
-            mean_ratio=pl.when(pl.col("before_mean") > 0).then(pl.col("mean_ns") / pl.col("before_mean")),
-            scalability=pl.when(pl.col("total_ns") > 0).then(pl.col("before") / pl.col("total_ns") * factor),
-        )
-        .sort("level", "largest", "name", "run", descending=[False, True, False, False])
-    )
+    mean_ratio = pl.when(pl.col("before_mean") > 0).then(pl.col("mean_ns") / pl.col("before_mean"))
+    scalability = pl.when(pl.col("total_ns") > 0).then(pl.col("before") / pl.col("total_ns") * factor)
+    rows = rows.join(largest, on=what, how="inner").join(first, on=what, how="left")
+    rows = rows.with_columns(mean_ratio=mean_ratio, scalability=scalability)
+    return rows.sort("level", "largest", "name", "run", descending=[False, True, False, False])
 
 
 def _changes(results: Results, runs: pl.DataFrame, by: ComparedBy) -> pl.DataFrame:

@@ -101,9 +101,8 @@ def _part_that_is_read(plan: RunPlan, index: int) -> float:
     placement = plan.axis.placements[index]
     first, last = (placement.at(time) for time in opened.span)
     selection = timeline.selection
-    inside = sum(
-        max(min(last, end) - max(first, start), 0) for start, end in zip(selection.starts, selection.ends, strict=True)
-    )
+    pieces = zip(selection.starts, selection.ends, strict=True)
+    inside = sum(max(min(last, end) - max(first, start), 0) for start, end in pieces)
     return of_ranks * inside / max(last - first, 1)
 
 

@@ -134,9 +134,8 @@ class WhatIfResult(Results):
         ]
         parts = {"Iterations": self.tables[ITERATIONS.name].rename({"iteration": "name"})}
         for division in ("kind", "task", "kernel", "host cause"):
-            parts[f"Critical path by {division} (the replay keeps host times as measured)"] = totals.filter(
-                pl.col("by") == division
-            )
+            title = f"Critical path by {division} (the replay keeps host times as measured)"
+            parts[title] = totals.filter(by=division)
         for title, part in parts.items():
             more = f" ({part.height - rows} more)" if part.height > rows else ""
             cells = [
@@ -327,8 +326,7 @@ def _lengths(built: BuiltGraph, parts: pl.DataFrame, replayed: Replay) -> Number
     times = np.concatenate([parts["begin_ns"], parts["end_ns"]])
     before = np.searchsorted(graph.time, times, side="right") - 1
     # The last place is for what is before all moments.
-    replayed_until, measured_until = (
-        np.append(np.maximum.accumulate(np.where(is_counted, time, 0)), 0)[before] for time in (replayed.time, graph.time)
-    )
+    latest = (np.maximum.accumulate(np.where(is_counted, time, 0)) for time in (replayed.time, graph.time))
+    replayed_until, measured_until = (np.append(until, 0)[before] for until in latest)
     begin, end = np.split(times + replayed_until - measured_until, 2)
     return np.append(path.path_end(built, replayed)[1], (end - begin)[1:])

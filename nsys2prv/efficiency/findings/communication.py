@@ -217,9 +217,8 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
         start, alone = pl.col("start"), pl.col("alone_mean")
         extra = (_LENGTH.sum() - alone.first() * pl.len()).round().cast(pl.Int64).clip(lower_bound=0)
         beside = evidence.run.measured(NcclContention).executions.filter(_IS_BESIDE)
-        costs = beside.group_by(*_WORK, "device", part=part_of(start, evidence.length)).agg(
-            count=pl.len(), cost=extra, begin=start.min(), end=(start + _LENGTH).max()
-        )
+        by_work = beside.group_by(*_WORK, "device", part=part_of(start, evidence.length))
+        costs = by_work.agg(count=pl.len(), cost=extra, begin=start.min(), end=(start + _LENGTH).max())
         return Losses.of(evidence.run, costs)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
@@ -244,13 +243,9 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
         """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""
         slowed = evidence.run.measured(NcclContention).executions.select(pl.col("value").cast(pl.Int64)).unique()
         lost = finding.losses.devices.select("device", lost="cost")
-        kernels = (
-            evidence.run.measured(Kernels)
-            .by_device.filter(pl.col("number") == event_types.KERNEL)
-            .with_columns(pl.col("value", "device").cast(pl.Int64))
-            .join(slowed, on="value", how="semi")
-            .join(lost, on="device", how="inner")
-        )
+        kernels = evidence.run.measured(Kernels).by_device.filter(pl.col("number") == event_types.KERNEL)
+        kernels = kernels.with_columns(pl.col("value", "device").cast(pl.Int64)).join(slowed, on="value", how="semi")
+        kernels = kernels.join(lost, on="device", how="inner")
         factor = 1 - pl.col("lost") / pl.col("total").sum().over("device")
         return changes.scaled_kernels(built, kernels.with_columns(factor=factor))
 
@@ -292,17 +287,14 @@ def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
 def _late(waits: pl.DataFrame) -> pl.DataFrame:
     """Devices by communicator: in how many of its `collectives` a device is `last`, what the last but one waits then (`lost`),
     and all of them (`waiting`), ns; those first that cost most."""
-    return (
-        waits.with_columns(waited=pl.col("waiting").sum().over("collective"))
-        .group_by("communicator", "communicator_name", "device")
-        .agg(
-            last=pl.col("is_last").sum(),
-            collectives=pl.len(),
-            lost=pl.col("lost").sum(),
-            waiting=pl.col("waited").filter("is_last").sum(),
-        )
-        .sort("lost", "device", "communicator", descending=[True, False, False], nulls_last=True)
+    waits = waits.with_columns(waited=pl.col("waiting").sum().over("collective"))
+    ranks = waits.group_by("communicator", "communicator_name", "device").agg(
+        last=pl.col("is_last").sum(),
+        collectives=pl.len(),
+        lost=pl.col("lost").sum(),
+        waiting=pl.col("waited").filter("is_last").sum(),
     )
+    return ranks.sort("lost", "device", "communicator", descending=[True, False, False], nulls_last=True)
 
 
 def _awaited(late: Late, waits: pl.DataFrame, ranks: pl.DataFrame, followed: list[Late]) -> list[Late]:
@@ -406,9 +398,8 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
 def _late_by_gaps(waits: pl.DataFrame, evidence: Evidence) -> dict[str, int]:
     """Of each kind of gaps, how long the last of collectives are late by them, ns: by how much longer these gaps are since the
     collective before than those of the other ranks on average, and at most by what the next one waits."""
-    gaps = evidence.gaps.gaps.filter(pl.col("cause") >= 0).select(
-        "cause", "device", "end", length=pl.col("end") - pl.col("begin")
-    )
+    of_rules = evidence.gaps.gaps.filter(pl.col("cause") >= 0)
+    gaps = of_rules.select("cause", "device", "end", length=pl.col("end") - pl.col("begin"))
     members = waits.with_columns(others=pl.len().over("collective") - 1).cast({"device": pl.Int32, "start": pl.Int64})
     placed = gaps.sort("end").join_asof(
         members.sort("start"), left_on="end", right_on="start", by="device", strategy="forward", check_sortedness=False

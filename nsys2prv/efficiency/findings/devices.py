@@ -49,20 +49,14 @@ def _differing(evidence: Evidence) -> pl.DataFrame:
     of_device = pl.col("total").sum().over("device") / pl.col("usual").sum().over("device") - 1
     is_alike = (slowdown > 0) & (slowdown >= of_device / 2) & (slowdown <= of_device * 2)
     total, excess = pl.col("total"), pl.col("total") - pl.col("usual")
-    by_device = (
-        _comparable_kernels(evidence)
-        .with_columns(is_alike=is_alike)
-        .group_by("device")
-        .agg(
-            pl.col("total", "usual", "count").sum(),
-            slower=total.filter(slowdown > 0).sum(),
-            alike=total.filter("is_alike").sum(),
-            alike_kernels=pl.col("is_alike").sum(),
-            **{name: pl.col(name).sort_by(excess, descending=True).first() for name in (*_KERNEL, "ratio")},
-        )
-        .join(of_all_kernels, on="device", how="left")
-        .sort("device")
-    )
+    by_device = _comparable_kernels(evidence).with_columns(is_alike=is_alike).group_by("device").agg(
+        pl.col("total", "usual", "count").sum(),
+        slower=total.filter(slowdown > 0).sum(),
+        alike=total.filter("is_alike").sum(),
+        alike_kernels=pl.col("is_alike").sum(),
+        **{name: pl.col(name).sort_by(excess, descending=True).first() for name in (*_KERNEL, "ratio")},
+    )  # fmt: skip
+    by_device = by_device.join(of_all_kernels, on="device", how="left").sort("device")
     differing = by_device.with_columns(excess=excess, agreeing=_agreeing(by_device)).with_columns(
         is_slow=(pl.col("alike_kernels") >= SlowDevice.fewest_kernels.value)
         & (pl.col("alike") >= SlowDevice.like_factor.value * total)

@@ -87,18 +87,15 @@ class Losses:
         if by_part.is_empty():
             return cls()
         place, earliest = ("", "part") if worst == "part" else ("top_", "top_begin")
-        devices = (
-            by_part.sort("device", f"{place}cost", earliest, descending=[False, True, False])
-            .group_by("device", maintain_order=True)
-            .agg(
-                pl.col("count", "cost", *sums).sum(),
-                pl.col("begin").min(),
-                pl.col("end").max(),
-                pl.col("top_row", "top_thread").first(),
-                longest=pl.col("top_cost").max(),
-                worst_begin=pl.col(f"{place}begin").first(),
-                worst_end=pl.col(f"{place}end").first(),
-            )
+        ordered = by_part.sort("device", f"{place}cost", earliest, descending=[False, True, False])
+        devices = ordered.group_by("device", maintain_order=True).agg(
+            pl.col("count", "cost", *sums).sum(),
+            pl.col("begin").min(),
+            pl.col("end").max(),
+            pl.col("top_row", "top_thread").first(),
+            longest=pl.col("top_cost").max(),
+            worst_begin=pl.col(f"{place}begin").first(),
+            worst_end=pl.col(f"{place}end").first(),
         )
         return cls(devices.with_columns(rows=rows_of_top(run)).drop("top_row", "top_thread"), by_part.select(_OF_PARTS))
 

@@ -124,10 +124,9 @@ def gap_causes(run: MeasuredRun, causes: Mapping[str, GapCause]) -> GapCauses:
                 sums[kind].append(summed([over_parts(matches, sums_of[kind], length)], by_part, sums_of[kind]))
     edges, longest = pl.lit(pl.Series([*CLASSES_NS, None], dtype=pl.Int64)), longest_of(pl.concat(longest_gaps), MOST_LONGEST)
     classes = pl.concat(by_class).group_by("device", "length_class").sum().sort("device", "length_class")
+    from_ns, to_ns = edges.gather("length_class"), edges.gather(pl.col("length_class") + 1)
     tables = {
-        GAPS: classes.with_columns(
-            from_ns=edges.gather("length_class"), to_ns=edges.gather(pl.col("length_class") + 1), total_ns="length"
-        ),
+        GAPS: classes.with_columns(from_ns=from_ns, to_ns=to_ns, total_ns="length"),
         LONGEST_GAPS: longest.with_columns(
             begin_ns="begin",
             end_ns="start",
@@ -158,14 +157,11 @@ def _with_cause(run: MeasuredRun, gaps: pl.DataFrame, causes: Mapping[str, GapCa
     without_launch = [place for place, of in placed if not of.needs_launch]
     # Of gaps at the start, and of those of unknown launching threads, hardly any rule can know the cause.
     number = (
-        pl.when(pl.col("number").is_null())
-        .then(AT_END)
-        .when(pl.col("former_number") == 0)
-        .then(AT_START)
-        .when((pl.col("unknown_ns") > 0) & ~exclusive.is_in(without_launch))
-        .then(UNKNOWN_LAUNCH)
+        pl.when(pl.col("number").is_null()).then(AT_END)
+        .when(pl.col("former_number") == 0).then(AT_START)
+        .when((pl.col("unknown_ns") > 0) & ~exclusive.is_in(without_launch)).then(UNKNOWN_LAUNCH)
         .otherwise(exclusive)
-    )
+    )  # fmt: skip
     described = gaps.with_columns(**_neighbours(run), length=pl.col("start") - pl.col("begin"))
     return described.with_columns(cause=number.cast(pl.Int8))
 

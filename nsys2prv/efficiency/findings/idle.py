@@ -81,9 +81,8 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         rules = (rule for rule in (ProfilerSetUp, CreatingCommunicators, CreatingContext) if evidence.finding(rule.kind))
         found = [CAUSE_COLUMNS[state] for rule in rules for state in rule.states]
         gaps = self.unexplained(evidence).with_columns(pl.col("cost") - pl.sum_horizontal(0, *found))
-        return Losses.of(
-            evidence.run, gaps.with_columns(pl.lit(0).alias(name) for name in found), CAUSE_COLUMNS, worst="occurrence"
-        )
+        gaps = gaps.with_columns(pl.lit(0).alias(name) for name in found)
+        return Losses.of(evidence.run, gaps, CAUSE_COLUMNS, worst="occurrence")
 
     def costly(self, losses: Losses, evidence: Evidence) -> Losses:
         """Waits of hosts do not count where they have a finding."""
@@ -136,9 +135,8 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
-        gaps = self.host_times(finding, evidence).with_columns(
-            row=pl.when(pl.col("launched").is_not_null()).then("row").otherwise(NONE)
-        )
+        launcher = pl.when(pl.col("launched").is_not_null()).then("row").otherwise(NONE)
+        gaps = self.host_times(finding, evidence).with_columns(row=launcher)
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
         return None if unknown > _UNKNOWN_PART * idle else without_gaps(built, gaps, keeps_order=True)

@@ -125,14 +125,10 @@ def _waits(run: MeasuredRun) -> pl.DataFrame:
     sync. Those of streams that have no row are left out."""
     kind = pl.col("kind")
     stream = pl.when(kind == SYNC_WAIT_EVENT).then(pl.col("stream").fill_null(NONE))
-    return (
-        recorded_waits(run)
-        .filter(kind.is_in([SYNC_WAIT_EVENT, SYNC_EVENT]) & pl.col("event").is_not_null())
-        .with_columns(stream=stream, call="start", until="end")
-        .with_row_index("wait")
-        .filter(pl.col("stream").fill_null(0) != NONE)
-        .select(pl.col("wait", "task", "row", "call", "until", "stream", "event", "sync").cast(pl.Int64))
-    )
+    waits = recorded_waits(run).filter(kind.is_in([SYNC_WAIT_EVENT, SYNC_EVENT]) & pl.col("event").is_not_null())
+    waits = waits.with_columns(stream=stream, call="start", until="end").with_row_index("wait")
+    waits = waits.filter(pl.col("stream").fill_null(0) != NONE)
+    return waits.select(pl.col("wait", "task", "row", "call", "until", "stream", "event", "sync").cast(pl.Int64))
 
 
 def launches_of(run: MeasuredRun) -> pl.DataFrame:

@@ -167,9 +167,8 @@ def wait_for_messages(parts: GraphParts) -> None:
     calls = points.intervals((parts.labels.causes == MPI)[points.label_of]).sort("end")
     sends = calls.unique(["row", "begin"], keep="first", maintain_order=True).select("row", "until", "end", time="begin")
     calling = messages.select("time", "to_row", pl.col("row").cast(pl.Int32), called="to_begin")
-    long = calling.join(sends, on=["row", "time"], how="inner", maintain_order="left").filter(
-        pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called") > pl.col("time"), pl.col("called") <= pl.col("until")
-    )
+    long = calling.join(sends, on=["row", "time"], how="inner", maintain_order="left")
+    long = long.filter(pl.col("until") - pl.col("time") >= _LONG_SEND, pl.col("called").is_between("time", "until", "right"))
     parts.add_waits(EdgeKind.MESSAGE, points.starts(long, "to_row", "called"), long["end"], 0, alone=0)
 
 
@@ -248,9 +247,8 @@ def _offsets(first: pl.DataFrame) -> pl.DataFrame:
     calls = first.join(reference, on=key, how="semi").select("communicator", "kind", at="number", since="start", until="end")
     shifts = pl.DataFrame({"offset": range(-_MOST_MISSING, _MOST_MISSING + 1)}, schema={"offset": pl.Int64})
     shifted = first.join(shifts, how="cross").with_columns(at=pl.col("number") + pl.col("offset"))
-    pairs = shifted.join(calls, on=["communicator", "at", "kind"]).filter(
-        pl.col("start") <= pl.col("until"), pl.col("since") <= pl.col("end")
-    )
+    meet = (pl.col("start") <= pl.col("until")) & (pl.col("since") <= pl.col("end"))
+    pairs = shifted.join(calls, on=["communicator", "at", "kind"]).filter(meet)
     counts = pairs.group_by(*key, "offset").agg(count=pl.len().cast(pl.Int64))
     unshifted = pl.col("count").filter(pl.col("offset") == 0).first().over(key)
     enough = counts.filter(pl.col("count") >= (2 * unshifted).fill_null(2))
@@ -274,9 +272,8 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     threads = run.calls.filter(pl.col("number") == event_types.PTHREAD_CALL).select("row", "start", "end", "value")
     of_kinds = run.events.rows.located(threads.join(kinds, on="value", how="inner", maintain_order="left"))
     waits = of_kinds.filter(pl.col("wait") > 0).select("row", "start", "end", "task", kind="wait")
-    signals = of_kinds.filter(pl.col("signal") > 0).select(
-        "task", kind="signal", signal_row="row", signal_start="start", signal_end="end"
-    )
+    signals = of_kinds.filter(pl.col("signal") > 0)
+    signals = signals.select("task", kind="signal", signal_row="row", signal_start="start", signal_end="end")
     paired = with_last(waits, "end", signals, "signal_start", ["task", "kind"]).filter(
         pl.col("signal_start") >= pl.col("start"),
         pl.col("signal_end") >= pl.col("end") - LONGEST_WAKE_UP,

@@ -336,9 +336,6 @@ def _rows_beside(built: BuiltGraph, totals: PathTotals) -> pl.DataFrame:
     )  # fmt: skip
     beside = slack.filter(pl.Series(built.counted_rows[slack["place"].to_numpy()]))
     on_path = totals.sums.group_by(place="row").agg(on_path_ns=pl.col("total_ns").sum())
-    return (
-        beside.with_columns(**_names_of_rows(built, beside["place"]))
-        .join(on_path, on="place", how="left")
-        .with_columns(pl.col("on_path_ns").fill_null(0))
-        .sort("on_path_ns", "least_slack_ns", "place", descending=[True, False, False])
-    )
+    rows = beside.with_columns(**_names_of_rows(built, beside["place"])).join(on_path, on="place", how="left")
+    rows = rows.with_columns(pl.col("on_path_ns").fill_null(0))
+    return rows.sort("on_path_ns", "least_slack_ns", "place", descending=[True, False, False])

@@ -299,9 +299,8 @@ def _after_host_functions(parts: GraphParts) -> tuple[Numbers, Numbers]:
     if not is_function.any():
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     launched = parts.launches.with_row_index("operation").filter(pl.col("launched") >= 0)
-    last = with_last(points.intervals(is_function[points.label_of]), "begin", launched, "launched", "row").drop_nulls(
-        "operation"
-    )
+    functions = points.intervals(is_function[points.label_of])
+    last = with_last(functions, "begin", launched, "launched", "row").drop_nulls("operation")
     following = np.full(len(points.before), NONE, dtype=np.int64)
     has_before = np.flatnonzero(points.before != NONE)
     following[points.before[has_before]] = has_before

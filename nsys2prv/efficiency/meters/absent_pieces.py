@@ -348,7 +348,5 @@ def _arrivals(nccl: Nccl) -> pl.DataFrame:
     """Of kernels in collectives whose ranks are all in the run: `row`, `start`, `waited`, `undecided` as of
     `waits_of_ranks`, and `task`, the rank that arrived last (null: not decidable). One row for each kernel."""
     late = pl.col("task").filter("is_last").first().over("collective")
-    arrivals = nccl.members.with_columns(late).filter("complete")
-    return arrivals.select("row", "start", "waited", "undecided", "task").unique(
-        ["row", "start"], keep="first", maintain_order=True
-    )
+    arrivals = nccl.members.with_columns(late).filter("complete").select("row", "start", "waited", "undecided", "task")
+    return arrivals.unique(["row", "start"], keep="first", maintain_order=True)

@@ -164,13 +164,11 @@ def _details(run: MeasuredRun, by_part: pl.DataFrame) -> pl.DataFrame:
             pl.concat_str("named", pl.format(" from {}", "source"), pl.format(" to {}", "destination"), ignore_nulls=True))
         .otherwise(pl.coalesce(pl.col("detail").cast(pl.String), "named"))
     )  # fmt: skip
-    return (
-        by_part.with_columns(*of_copies, named=run.events.named(by_part["number"], by_part["value"]))
-        .group_by("device", "part", detail=text)
-        .agg(pl.col("count").sum(), total_ns=pl.col("total").sum(), longest_ns=pl.col("longest").max())
-        .sort("total_ns", "device", "part", "detail", descending=[True, False, False, False], nulls_last=True)
-        .with_columns(device=run.device_names(pl.col("device")), part=_TITLE)
-    )
+    named = by_part.with_columns(*of_copies, named=run.events.named(by_part["number"], by_part["value"]))
+    by_detail = named.group_by("device", "part", detail=text)
+    sums = by_detail.agg(pl.col("count").sum(), total_ns=pl.col("total").sum(), longest_ns=pl.col("longest").max())
+    ordered = sums.sort("total_ns", "device", "part", "detail", descending=[True, False, False, False], nulls_last=True)
+    return ordered.with_columns(device=run.device_names(pl.col("device")), part=_TITLE)
 
 
 def _host_rows(run: MeasuredRun, by_host: pl.DataFrame, name: str, *key: str) -> pl.DataFrame:
@@ -221,10 +219,8 @@ def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.Data
     of_gaps = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum(), late=long.sum(), times_late=long.len().cast(pl.Int64))
     sums = {"count": pl.len().cast(pl.Int64), "longest": total.max()}
     by_part = of_gaps.group_by(_PART_KEY).agg(pl.col("total", "late", "times_late").sum(), **sums)
-    waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS) & pl.col("is_waited")).select(
-        "device", "row", "start", "begin", "end", "part"
-    )
-    return {"parts": by_part, "waits_for_nccl": waits}
+    waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS) & pl.col("is_waited"))
+    return {"parts": by_part, "waits_for_nccl": waits.select("device", "row", "start", "begin", "end", "part")}
 
 
 def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.DataFrame]:

@@ -136,9 +136,8 @@ def memory_operations(run: MeasuredRun) -> Measurement:
     operations = run.operations.filter(pl.col("number") == event_types.MEMORY_OPERATION)
     size, total = pl.col("size").fill_null(0), pl.col("total_ns")
     of_class = pl.Series(np.searchsorted(SIZE_CLASSES, operations.select(size).to_series().to_numpy(), side="right") - 1)
-    sums = operations.group_by("source", "destination", operation="value", of_class=of_class).agg(
-        count=pl.len(), bytes=size.sum(), total_ns=(pl.col("end") - pl.col("start")).sum()
-    )
+    by_class = operations.group_by("source", "destination", operation="value", of_class=of_class)
+    sums = by_class.agg(count=pl.len(), bytes=size.sum(), total_ns=(pl.col("end") - pl.col("start")).sum())
     names = run.events.names_of(
         sums,
         operation=event_types.MEMORY_OPERATION,

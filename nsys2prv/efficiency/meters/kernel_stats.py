@@ -174,9 +174,8 @@ def _by_name(run: MeasuredRun, durations: pl.DataFrame, by_device: pl.DataFrame)
         deviation_ns=duration.std(ddof=0),
     )
     on_several = by_device.filter(pl.len().over(_NAME) > 1).sort("mean_ns", "device", descending=[True, False])
-    slowest = on_several.group_by(_NAME, maintain_order=True).agg(
-        slowest=pl.col("device").first(), avg_max=pl.when(mean.max() > 0).then(mean.mean() / mean.max())
-    )
+    avg_max = pl.when(mean.max() > 0).then(mean.mean() / mean.max())
+    slowest = on_several.group_by(_NAME, maintain_order=True).agg(slowest=pl.col("device").first(), avg_max=avg_max)
     by_name = with_names(by_name.join(slowest, on=_NAME, how="left"), run.events)
     by_name = by_name.sort("total_ns", "kernel", descending=[True, False])
     return by_name.with_columns(
@@ -225,17 +224,13 @@ def _modes(histograms: pl.DataFrame) -> pl.DataFrame:
     # One histogram after the other: there are at most SHOWN_KERNELS.
     modes = [_modes_of_bars(bars) for bars in histograms.partition_by("kernel", maintain_order=True)]
     count, middle = pl.col("count"), (pl.col("from_ns") + pl.col("to_ns")) // 2
-    peaks = (
-        histograms.with_columns(mode=np.concatenate(modes))
-        .group_by("kernel", "mode", maintain_order=True)
-        .agg(
-            pl.col("from_ns").first(),
-            pl.col("to_ns").last(),
-            peak_ns=middle.get(count.arg_max()),
-            count=count.sum(),
-            mean_ns=pl.col("total_ns").sum() / count.sum(),
-        )
-    )
+    peaks = histograms.with_columns(mode=np.concatenate(modes)).group_by("kernel", "mode", maintain_order=True).agg(
+        pl.col("from_ns").first(),
+        pl.col("to_ns").last(),
+        peak_ns=middle.get(count.arg_max()),
+        count=count.sum(),
+        mean_ns=pl.col("total_ns").sum() / count.sum(),
+    )  # fmt: skip
     return peaks.with_columns(share=count / count.sum().over("kernel"))
 
 

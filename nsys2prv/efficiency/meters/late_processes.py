@@ -35,9 +35,8 @@ class LateProcesses(Measurement):
 def late_processes(run: MeasuredRun) -> LateProcesses:
     """Waits in collectives and receives that end in the window."""
     members = mpi_collectives(run)
-    collectives = members.filter(pl.col("awaited_row").is_not_null()).select(
-        "row", late_row="awaited_row", begin="start", end=pl.min_horizontal("awaited_start", "end")
-    )
+    end = pl.min_horizontal("awaited_start", "end")
+    collectives = members.drop_nulls("awaited_row").select("row", late_row="awaited_row", begin="start", end=end)
     task = pl.lit(pl.Series(run.events.rows.task))
     waits = pl.concat([frame.cast(pl.Int64) for frame in (collectives, _in_receives(run))]).filter(_IS_WAIT)
     waits = waits.select("begin", "end", task=task.gather("row"), late=task.gather("late_row"), wait=pl.int_range(pl.len()))

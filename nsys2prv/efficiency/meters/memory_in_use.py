@@ -98,16 +98,12 @@ def _changes(run: MeasuredRun) -> pl.DataFrame:
     start = pl.col("start") - run.events.offset
     recorded = run.recorded.frame(MEMORY_CHANGES).filter(start <= run.events.length)
     has_size = pl.any_horizontal(pl.col("allocated", "freed").is_not_null())
-    return (
-        run.events.rows.located(recorded)
-        .filter(has_size & (pl.col("device") >= 0))
-        .select(
-            pl.col("row", "number", "device", "value", "allocated", "freed").cast(pl.Int64),
-            start=start,
-            memory=pl.col("number").replace_strict(groups, default="device", return_dtype=pl.Enum(list(GROUPS))),
-            change=pl.col("allocated").fill_null(0) - pl.col("freed").fill_null(0),
-        )
-    )
+    return run.events.rows.located(recorded).filter(has_size & (pl.col("device") >= 0)).select(
+        pl.col("row", "number", "device", "value", "allocated", "freed").cast(pl.Int64),
+        start=start,
+        memory=pl.col("number").replace_strict(groups, default="device", return_dtype=pl.Enum(list(GROUPS))),
+        change=pl.col("allocated").fill_null(0) - pl.col("freed").fill_null(0),
+    )  # fmt: skip
 
 
 def _before_recording(changes: pl.DataFrame) -> pl.DataFrame:
@@ -115,9 +111,8 @@ def _before_recording(changes: pl.DataFrame) -> pl.DataFrame:
 
     It is known where the first event of a kind on a row says how much is in use (of a selected part of a recording); otherwise
     it is at least what was freed later without an allocation."""
-    by_row = changes.group_by("row", "number", *_KEY, maintain_order=True).agg(
-        by_value=pl.col("value").first() - pl.col("change").first(), least=pl.col("change").cum_sum().min()
-    )
+    by_value, least = pl.col("value").first() - pl.col("change").first(), pl.col("change").cum_sum().min()
+    by_row = changes.group_by("row", "number", *_KEY, maintain_order=True).agg(by_value=by_value, least=least)
     return by_row.group_by(_KEY).agg(before=pl.max_horizontal("by_value", -pl.col("least"), 0).sum())
 
 

@@ -297,60 +297,50 @@ def _known_distance(time: pl.Expr, *, between_clocks: bool = True) -> pl.Expr:
 def _by_communicator(waits: pl.DataFrame) -> pl.DataFrame:
     # Of collectives, not of ranks.
     margin = pl.col("margin").filter(pl.col(_ID).is_first_distinct()).median()
-    return (
-        waits.group_by("communicator", "communicator_name")
-        .agg(
-            *_SUMS,
-            collectives=pl.col(_ID).n_unique(),
-            decided=pl.col(_ID).filter("is_decided").n_unique(),
-            margin_ns=pl.when(margin.is_finite()).then(margin),
-        )
-        .sort("communicator", nulls_last=True)
-        .with_columns(
-            undecided_share=1 - pl.col("decided") / pl.col("collectives"),
-            undecided_time_share=pl.when(pl.col("residence_ns") > 0).then(pl.col("undecided_ns") / pl.col("residence_ns")),
-        )
+    sums = waits.group_by("communicator", "communicator_name").agg(
+        *_SUMS,
+        collectives=pl.col(_ID).n_unique(),
+        decided=pl.col(_ID).filter("is_decided").n_unique(),
+        margin_ns=pl.when(margin.is_finite()).then(margin),
+    )
+    return sums.sort("communicator", nulls_last=True).with_columns(
+        undecided_share=1 - pl.col("decided") / pl.col("collectives"),
+        undecided_time_share=pl.when(pl.col("residence_ns") > 0).then(pl.col("undecided_ns") / pl.col("residence_ns")),
     )
 
 
 def _by_task(waits: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `nccl_stragglers`, with indices of tasks and devices."""
-    return (
-        waits.with_columns(waited_of_all=pl.col("waited").sum().over(_ID))
-        .group_by("communicator", "communicator_name", "task", "device")
-        .agg(
-            *_SUMS,
-            collectives=pl.len(),
-            decided=pl.col("is_decided").sum(),
-            last=pl.col("is_last").sum(),
-            mean_wait_ns=pl.col("waited").mean(),
-            caused_ns=pl.col("waited_of_all").filter(pl.col("is_last")).sum(),
-        )
-        .sort("communicator", "task", "device", nulls_last=True)
+    waits = waits.with_columns(waited_of_all=pl.col("waited").sum().over(_ID))
+    sums = waits.group_by("communicator", "communicator_name", "task", "device").agg(
+        *_SUMS,
+        collectives=pl.len(),
+        decided=pl.col("is_decided").sum(),
+        last=pl.col("is_last").sum(),
+        mean_wait_ns=pl.col("waited").mean(),
+        caused_ns=pl.col("waited_of_all").filter(pl.col("is_last")).sum(),
     )
+    return sums.sort("communicator", "task", "device", nulls_last=True)
 
 
 def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
     """Columns of the table `nccl_collectives`, with indices of tasks and devices."""
     margin = pl.col("margin").first()
     task, device = (pl.col(name).filter("is_last").first() for name in ("task", "device"))
-    return (
-        waits.group_by(_ID)
-        .agg(
-            *_SUMS,
-            pl.col("operation", "communicator_name").first(),
-            begin_ns=pl.col("start").min(),
-            last_ns=pl.col("arrived").first(),
-            end_ns=pl.col("end").max(),
-            last_task=task,
-            device=device,
-            margin_ns=pl.when(margin.is_finite()).then(margin),
-            start_skew_ns=pl.col("late_start").max(),
-            end_skew_ns=pl.col("late_end").max(),
-        )
-        .sort("waited_ns", "undecided_ns", "begin_ns", _ID, descending=[True, True, False, False])
-        .head(MOST_COLLECTIVES)
+    sums = waits.group_by(_ID).agg(
+        *_SUMS,
+        pl.col("operation", "communicator_name").first(),
+        begin_ns=pl.col("start").min(),
+        last_ns=pl.col("arrived").first(),
+        end_ns=pl.col("end").max(),
+        last_task=task,
+        device=device,
+        margin_ns=pl.when(margin.is_finite()).then(margin),
+        start_skew_ns=pl.col("late_start").max(),
+        end_skew_ns=pl.col("late_end").max(),
     )
+    ordered = sums.sort("waited_ns", "undecided_ns", "begin_ns", _ID, descending=[True, True, False, False])
+    return ordered.head(MOST_COLLECTIVES)
 
 
 def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -359,15 +349,12 @@ def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration)) for duration in ("mean_ns", "min_ns")
     )
     factors = (pl.when(pl.col("operation") == operation).then(factor) for operation, factor in _BUS_FACTORS.items())
-    return (
-        kernels.group_by("operation", "communicator", "communicator_name", "ranks", "size")
-        .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), min_ns=length.min(), max_ns=length.max())
-        .sort("total_ns", "operation", "communicator", "size", descending=[True, False, False, False])
-        .with_columns(
-            communicator="communicator_name",
-            size_bytes="size",
-            bandwidth=bandwidth,
-            best_bandwidth=best_bandwidth,
-            bus_bandwidth=best_bandwidth * pl.coalesce(*factors),
-        )
+    by_size = kernels.group_by("operation", "communicator", "communicator_name", "ranks", "size")
+    sums = by_size.agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), min_ns=length.min(), max_ns=length.max())
+    return sums.sort("total_ns", "operation", "communicator", "size", descending=[True, False, False, False]).with_columns(
+        communicator="communicator_name",
+        size_bytes="size",
+        bandwidth=bandwidth,
+        best_bandwidth=best_bandwidth,
+        bus_bandwidth=best_bandwidth * pl.coalesce(*factors),
     )

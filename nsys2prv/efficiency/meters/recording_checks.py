@@ -158,9 +158,8 @@ def _ranges_without_launches(run: MeasuredRun) -> str | None:
     ranges = rows.located(run.frame(RANGES)).join(last, on="task", maintain_order="left")
     behind = ranges.filter(start > pl.col("last")).group_by(*key, "last").agg(behind=pl.len(), until=pl.col("end").max())
     before = ranges.filter(pl.col("end") <= pl.col("last")).join(behind.filter(pl.col("behind") >= FEWEST_RANGES), on=key)
-    holds = (
-        with_last(before, "end", launching, "launched", "row").group_by(key).agg((pl.col("launched") >= start).sum(), pl.len())
-    )
+    launched = with_last(before, "end", launching, "launched", "row")
+    holds = launched.group_by(key).agg((pl.col("launched") >= start).sum(), pl.len())
     least = pl.max_horizontal(FEWEST_RANGES, _LEAST_WITH_LAUNCHES * pl.col("len"))
     lost = behind.join(holds, on=key).filter(pl.col("launched") >= least)
     if lost.is_empty():

@@ -216,12 +216,9 @@ def nvtx_tree(run: MeasuredRun) -> Measurement:
     names = names.with_columns(name=pl.col("text").rank("dense").cast(pl.Int32))
     start, end = pl.col("start"), pl.col("end")
     # Of equal ranges, the one whose text comes first is around the other.
-    inner = (
-        run.frame(RANGES)
-        .join(names, on=["number", "value"], how="inner")
-        .sort("row", "start", "end", "name", descending=[False, False, True, False])
-        .select("start", "end", "name", around="row", outer=pl.lit(_NO_PARENT, pl.Int64))
-    )
+    ranges = run.frame(RANGES).join(names, on=["number", "value"], how="inner")
+    inner = ranges.sort("row", "start", "end", "name", descending=[False, False, True, False])
+    inner = inner.select("start", "end", "name", around="row", outer=pl.lit(_NO_PARENT, pl.Int64))
     levels: list[pl.DataFrame] = []
     while inner.height and len(levels) < MOST_LEVELS:
         # What ends later than all before it that are inside of the same range is in none of them.

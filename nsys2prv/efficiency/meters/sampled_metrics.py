@@ -114,9 +114,8 @@ def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
 def _with_names(run: MeasuredRun, frame: pl.DataFrame) -> pl.DataFrame:
     """With names of metrics and devices."""
     labels = {number: names.label for number, names in run.events.types.items()}
-    return frame.with_columns(
-        pl.col("metric").replace_strict(labels, default=None, return_dtype=pl.String), device=run.device_names(pl.col("device"))
-    )
+    metric = pl.col("metric").replace_strict(labels, default=None, return_dtype=pl.String)
+    return frame.with_columns(metric, device=run.device_names(pl.col("device")))
 
 
 def _by_kernel_and_family(run: MeasuredRun, in_kernels: pl.DataFrame) -> pl.DataFrame:
@@ -124,9 +123,7 @@ def _by_kernel_and_family(run: MeasuredRun, in_kernels: pl.DataFrame) -> pl.Data
     kernels = KERNELS.frame(run.measured(Kernels).tables.get(KERNELS, ()))
     named = with_names(in_kernels, run.events)
     by_kernel = named.filter(pl.col("kernel").is_in(kernels["kernel"].head(MOST_KERNELS).to_list()))
-    by_family = (
-        named.join(kernels.select("kernel", "family"), on="kernel", how="left", maintain_order="left")
-        .group_by("metric", "task", "device", name="family", maintain_order=True)
-        .agg(pl.col("samples", "time_ns").sum(), mean=_WEIGHTED_MEAN, level=pl.lit("family"))
-    )
+    of_families = named.join(kernels.select("kernel", "family"), on="kernel", how="left", maintain_order="left")
+    families = of_families.group_by("metric", "task", "device", name="family", maintain_order=True)
+    by_family = families.agg(pl.col("samples", "time_ns").sum(), mean=_WEIGHTED_MEAN, level=pl.lit("family"))
     return pl.concat([by_family, by_kernel.select("*", name="kernel", level=pl.lit("kernel")).select(by_family.columns)])

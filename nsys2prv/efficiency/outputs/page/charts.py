@@ -132,11 +132,9 @@ def iterations(frames: Frames, links: Mapping[int, tuple[str, str]] | None = Non
         return None
     merged = -(-(max(rows["iteration"].drop_nulls()) + 1) // _MOST_ITERATIONS)
     length = pl.col("length_ns").cast(pl.Float64).median()
-    lengths = (
-        rows.group_by("task", "device", pl.col("iteration") // merged * merged)
-        .agg(low=pl.col("length_ns").min(), high=pl.col("length_ns").max(), length_ns=length)
-        .sort("iteration", "task", "device")
-    )
+    drawn_as_one = rows.group_by("task", "device", pl.col("iteration") // merged * merged)
+    lengths = drawn_as_one.agg(low=pl.col("length_ns").min(), high=pl.col("length_ns").max(), length_ns=length)
+    lengths = lengths.sort("iteration", "task", "device")
     over = lengths.group_by("iteration").agg(pl.col("low").min(), pl.col("high").max(), middle=length).sort("iteration")
     ranks = [(name, of_rank, of_rank.select(length).item()) for name, _, of_rank in plots.coloured(lengths, "task", "device")]
     medians = [median for *_, median in ranks]
