@@ -93,9 +93,8 @@ def recorded_waits(run: MeasuredRun) -> pl.DataFrame:
 def with_last(rows: pl.DataFrame, on: str, events: pl.DataFrame, key: str, by: str | list[str], **how: Any) -> pl.DataFrame:
     """Rows in the order of a time (`on`), each with the last event of its group (`by`) whose time (`key`) is not later; `how`
     else is said in the words of `join_asof`."""
-    return rows_in_order(rows, on).join_asof(
-        rows_in_order(events, key), left_on=on, right_on=key, by=by, coalesce=False, check_sortedness=False, **how
-    )
+    rows, events = rows_in_order(rows, on), rows_in_order(events, key)
+    return rows.join_asof(events, left_on=on, right_on=key, by=by, coalesce=False, check_sortedness=False, **how)
 
 
 def named_values(run: MeasuredRun, number: int) -> pl.DataFrame:

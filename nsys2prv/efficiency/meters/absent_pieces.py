@@ -109,17 +109,12 @@ def activity_of_devices(run: MeasuredRun) -> Timeline:
     and of what moves unified memory; NONE: none runs. Of several it is the one that ends last."""
     kind, edges, last = run.kind_of_operations, run.on_devices, pl.col("end").cum_max().over("device")
     operations = run.events.rows.located(run.operations.select("row", "start", "end")).with_row_index("place")
-    columns = {}
-    for name, kind_of_name, is_such in (
-        ("nccl", NCCL, kind == NCCL),
-        ("copy", MEMORY, ~run.moves_pages),
-        ("unified", MEMORY, run.moves_pages),
-    ):
+    ends_last = pl.when(last == pl.col("end")).then("place").forward_fill().over("device")
+    columns, is_copy = {}, (kind == MEMORY) & ~run.moves_pages
+    for name, of_kind, which in (("nccl", NCCL, kind == NCCL), ("copy", MEMORY, is_copy), ("unified", MEMORY, run.moves_pages)):
         # Operations are in the order of their start.
-        started = operations.filter(pl.Series(is_such & (kind == kind_of_name))).select(
-            "device", "start", end=last, place=pl.when(last == pl.col("end")).then("place").forward_fill().over("device")
-        )
-        segment = np.flatnonzero(edges.counts[kind_of_name] > 0)
+        started = operations.filter(pl.Series(which)).select("device", "start", end=last, place=ends_last)
+        segment = np.flatnonzero(edges.counts[of_kind] > 0)
         times = pl.DataFrame({"device": edges.group[segment], "begin": edges.begin[segment]})
         latest = times.join_asof(started, left_on="begin", right_on="start", by="device", check_sortedness=False)
         place = latest.select(pl.when(pl.col("end") > pl.col("begin")).then("place")).to_series()

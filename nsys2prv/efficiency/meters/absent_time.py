@@ -82,15 +82,11 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
         ordered = pieces[np.lexsort((pieces["begin"].to_numpy(), pieces["device"].to_numpy()))]
         longest = longest_of(block.with_columns(length=_LENGTH), parts.MOST_STRETCHES)
         of_longest = ordered.join(longest.select("gap"), on="gap", how="semi").with_columns(total=_LENGTH)
-        blocks.append(
-            {
-                **_sums_of_pieces(run, ordered),
-                **_sums_of_threads(run, starved),
-                "functions": _functions(samples, starved.filter(IS_IDLE)),
-                "longest": _by_columns(of_longest, longest, "gap"),
-                **_in_windows(ordered, iterations=iterations, regions=regions),
-            }
-        )
+        block_sums = _sums_of_pieces(run, ordered) | _sums_of_threads(run, starved)
+        block_sums |= _in_windows(ordered, iterations=iterations, regions=regions)
+        block_sums["functions"] = _functions(samples, starved.filter(IS_IDLE))
+        block_sums["longest"] = _by_columns(of_longest, longest, "gap")
+        blocks.append(block_sums)
     sums = {name: pl.concat(block[name] for block in blocks) for name in blocks[0]}
     paging = _paging(run)
     of_iterations = _of_windows(run, sums["iterations"], iterations, paging).head(parts.MOST_ITERATION_ROWS)

@@ -122,13 +122,12 @@ def host_calls(run: MeasuredRun) -> Measurement:
     categories = pl.Series([CAUSES[place] for place in call_categories(of_cuda["call"])], dtype=pl.String)
     time_of_tasks = run.events.length * max(by_task.filter(is_mpi)["task"].n_unique(), 1)
     kind = pl.col("number").replace_strict(_OS_KINDS, default=None, return_dtype=pl.String)
-    return Measurement(
-        tables={
-            CUDA_CALLS: of_cuda.with_columns(category=categories),
-            MPI_CALLS: by_call.filter(is_mpi).with_columns(share=total / time_of_tasks),
-            OS_CALLS: by_call.with_columns(kind=kind).drop_nulls("kind"),
-        }
-    )
+    tables = {
+        CUDA_CALLS: of_cuda.with_columns(category=categories),
+        MPI_CALLS: by_call.filter(is_mpi).with_columns(share=total / time_of_tasks),
+        OS_CALLS: by_call.with_columns(kind=kind).drop_nulls("kind"),
+    }
+    return Measurement(tables=tables)
 
 
 def memory_operations(run: MeasuredRun) -> Measurement:

@@ -87,16 +87,9 @@ def gaps_between(run: MeasuredRun, busy: Intervals, can_end: Mask | None = None)
     # A thread that needs pages on the host makes them move: the calling one, as far as is known.
     moves = np.append(run.moves_pages, False)[following]
     thread = np.where(moves, run.first_launchers[group], np.append(run.launcher_of, np.int32(NONE))[following])
-    return pl.DataFrame(
-        {
-            "device": group.astype(np.int32),
-            "begin": begin,
-            "end": end,
-            "next": following.astype(np.int32),
-            "thread": thread,
-            "launched": run.launches["time"].gather(pl.Series(launch).replace(NONE, None)),
-        }
-    )
+    launched = run.launches["time"].gather(pl.Series(launch).replace(NONE, None))
+    columns = {"device": group.astype(np.int32), "begin": begin, "end": end, "next": following.astype(np.int32)}
+    return pl.DataFrame({**columns, "thread": thread, "launched": launched})
 
 
 def _operation_at(
@@ -197,17 +190,11 @@ def _with_causes(run: MeasuredRun, gaps: pl.DataFrame, states: Elapsed) -> pl.Da
     following, former = (run.operations.select(columns.gather(place)) for place in places)
     duration, size = pl.col("end") - pl.col("start"), pl.col("size").fill_null(NONE)
     memory = pl.col("source", "destination").name
-    return pl.concat(
-        [
-            gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(end - begin)),
-            following.select("number", "value", memory.prefix("next_"), next_row="row", next_length=duration, next_size=size),
-            former.select(
-                memory.prefix("former_"),
-                former_number=pl.col("number").fill_null(0),
-                former_value=pl.col("value").fill_null(0),
-                former_size=size,
-            ),
-            pl.DataFrame([*by_cause, waits], schema=[*CAUSE_COLUMNS, "begins_in_wait"]),
-        ],
-        how="horizontal",
+    number, value = (pl.col(name).fill_null(0) for name in ("number", "value"))
+    frames = (
+        gaps.select("device", "begin", "thread", "launched", start="end", length=pl.Series(end - begin)),
+        following.select("number", "value", memory.prefix("next_"), next_row="row", next_length=duration, next_size=size),
+        former.select(memory.prefix("former_"), former_number=number, former_value=value, former_size=size),
+        pl.DataFrame([*by_cause, waits], schema=[*CAUSE_COLUMNS, "begins_in_wait"]),
     )
+    return pl.concat(frames, how="horizontal")

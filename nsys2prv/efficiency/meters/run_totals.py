@@ -219,16 +219,15 @@ def run_totals(run: MeasuredRun) -> Measurement:
     on_nodes = (by_device, [device.node for device in rows.devices]), (by_thread, [rows.tasks[task].node for task in callers])
     nodes = {node: slot for slot, node in enumerate(dict.fromkeys(node for _, of_groups in on_nodes for node in of_groups))}
     by_node = (times.with_columns(slot=pl.Series(map(nodes.get, of_groups), dtype=pl.Int64)) for times, of_groups in on_nodes)
-    return Measurement(
-        tables={
-            RUN: trees(run, by_device, by_thread),
-            NODES: trees(run, *by_node).with_columns(node=pl.Series(list(nodes), dtype=pl.String)),
-            DEVICES: _device_rows(run, of_devices.join(spans, on="group", how="left", maintain_order="left")),
-            TASKS: _task_rows(run, of_tasks, threads),
-            USEFUL_TIME: _useful_rows(run, of_devices, of_tasks),
-            THREADS: threads,
-        }
-    )
+    tables = {
+        RUN: trees(run, by_device, by_thread),
+        NODES: trees(run, *by_node).with_columns(node=pl.Series(list(nodes), dtype=pl.String)),
+        DEVICES: _device_rows(run, of_devices.join(spans, on="group", how="left", maintain_order="left")),
+        TASKS: _task_rows(run, of_tasks, threads),
+        USEFUL_TIME: _useful_rows(run, of_devices, of_tasks),
+        THREADS: threads,
+    }
+    return Measurement(tables=tables)
 
 
 def _device_rows(run: MeasuredRun, by_device: pl.DataFrame) -> pl.DataFrame:
