@@ -196,6 +196,7 @@ def test_a_full_disk_is_named(run: np.NsysRun, monkeypatch: pytest.MonkeyPatch, 
         run.events("kernels")
 
 
+@pytest.mark.thorough
 def test_results_do_not_depend_on_workers_which_need_no_dask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = small_run(tmp_path)
     # Dask brings it, and Polars takes it for functions in expressions.

@@ -203,6 +203,7 @@ BETWEEN_KERNELS = 1_100
 """ns between two operations of a stream of which the first ends late."""
 
 
+@pytest.mark.thorough
 def test_the_path_of_the_demo_has_no_wait_of_unknown_cause(tmp_path: Path) -> None:
     """The optimizer waits for the last collective, and each collective for what computes before it."""
     cluster = Cluster(nodes=1, gpus_per_node=2, iterations=4, layers=2, slow_gpu=1, gpu_metrics_hz=0)

@@ -90,7 +90,7 @@ def reducing(rank: int, host: str, ranks: int | None) -> ReportBuilder:
         (("node01", "node01"), 2, "inside a node", 1),
         pytest.param(("node01", "node02"), 2, "over nodes", 2, marks=pytest.mark.thorough),
         # The third rank may be anywhere.
-        (("node01", "node01"), 3, None, 1),
+        pytest.param(("node01", "node01"), 3, None, 1, marks=pytest.mark.thorough),
         (("node01", "node02"), 3, "over nodes", 2),
         pytest.param(("node01", "node02"), None, None, 2, marks=pytest.mark.thorough),
     ],

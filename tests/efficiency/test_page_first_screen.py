@@ -195,6 +195,7 @@ def test_in_a_browser_close_ups_are_reached_by_clicks_and_stay_as_they_are(run: 
     assert min(told["size"]) > 0
 
 
+@pytest.mark.thorough
 def test_in_a_narrow_browser_names_of_devices_are_whole_and_nothing_is_wider_than_the_page(run: Run, browser: Browser) -> None:
     # Windows of the browser are not that narrow, but what is narrow in the style is wider than they are.
     script = f"""
@@ -217,6 +218,7 @@ def test_in_a_browser_the_mark_of_a_place_opens_its_finding(run: Run, browser: B
     assert browser.answer(run.html, "mark") == ["finding-2"]
 
 
+@pytest.mark.thorough
 def test_in_a_browser_tables_are_saved_as_csv_and_links_open_what_is_folded(run: Run, browser: Browser) -> None:
     told = browser.answer(run.html, "tableAndLink")
     devices = run.measured.tables["devices"]

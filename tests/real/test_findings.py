@@ -164,7 +164,7 @@ def unet(version: str) -> EfficiencyResult:
     return measure(RUNS[version])
 
 
-@pytest.mark.parametrize("version", few_of(UNET, {"4gpu_baseline"}))
+@pytest.mark.parametrize("version", few_of(UNET, ()))
 def test_what_the_authors_of_a_training_found_in_its_versions(version: str) -> None:
     assert set(unet(version).tables["findings"]["kind"]) == UNET[version]
 
@@ -277,7 +277,7 @@ def test_the_parts_add_up_to_the_time_without_computation(name: str, efficiency:
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.parametrize("run", few_of(RUNS, {"cuda-graphs", "mpi4"}))
+@pytest.mark.parametrize("run", few_of(RUNS, {"cuda-graphs"}))
 def test_a_replay_without_a_change_is_the_run(run: str, tmp_path: Path) -> None:
     built = graph_of_run(MeasuredRun(read_events(RUNS[run], EfficiencyOptions(), tmp_path, with_dependencies=True)))
     replayed, measured = replay(built.graph), replay(built.graph)
@@ -308,7 +308,7 @@ def without_nvtx(path: Path, folder: Path) -> Path:
     return copied
 
 
-@pytest.mark.parametrize("version", few_of(UNET, {"4gpu_baseline"}))
+@pytest.mark.parametrize("version", few_of(UNET, ()))
 def test_without_nvtx_the_iterations_of_unet_training_are_the_same(version: str, real_reports: Path, tmp_path: Path) -> None:
     path = real_reports / "unet-training" / f"{version}.sqlite"
     by_ranges = iterations_of(path, tmp_path / "with")

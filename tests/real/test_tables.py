@@ -121,18 +121,14 @@ def _shown(csv: Path) -> pl.DataFrame:
     return frame.group_by("task", "thread", "value").agg(pl.col("time").sum())
 
 
-def _states(trace: WholeTrace) -> pl.DataFrame:
-    """The same from the records."""
-    return trace.states().group_by("task", "thread", value="state").agg(time=(pl.col("end") - pl.col("begin")).sum())
-
-
 @pytest.mark.parametrize("report", few_of((*WITH_STREAMS, "mpi4", "openacc-mpas"), {"mpi4"}))
 def test_paraver_shows_each_state_as_long_as_it_lasts(
     translation: Callable[[str], Translated], paramedir: Paramedir, report: str
 ) -> None:
     trace = translation(report).trace
     # State 0, Idle, is also what Paraver shows where there is none.
-    expected = _states(trace).filter(pl.col("value") != event_types.IDLE).sort("task", "thread", "value")
+    expected = trace.states().group_by("task", "thread", value="state").agg(time=(pl.col("end") - pl.col("begin")).sum())
+    expected = expected.filter(pl.col("value") != event_types.IDLE).sort("task", "thread", "value")
     shown = _shown(paramedir.show_one(trace.path, STATES_VIEW)).filter(pl.col("value") != event_types.IDLE)
     assert shown.sort("task", "thread", "value").equals(expected)
     assert not expected.is_empty()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from support import QUICK
 
 from nsys2prv.demo import Cluster, write_reports
 from nsys2prv.efficiency import event_input
@@ -68,7 +69,7 @@ def shared_out(monkeypatch: pytest.MonkeyPatch) -> list[Share]:
     for module in (translation, event_input):
         monkeypatch.setattr(module, "workers", workers)
     for module in (session, reader):
-        monkeypatch.setattr(module, "ROWS_OF_PART", 100)
+        monkeypatch.setattr(module, "ROWS_OF_PART", 150)
     monkeypatch.setattr(EventReader, "read", noted)
     return read
 
@@ -93,9 +94,9 @@ def test_a_trace_is_the_same_when_its_reports_are_read_in_shares(
 def test_efficiencies_are_the_same_when_reports_are_read_in_shares(
     reports: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    whole = measuring.measure([reports], EfficiencyOptions())
+    whole = measuring.measure([reports], EfficiencyOptions(**QUICK))
     shares: list[Share] = request.getfixturevalue("shared_out")
-    found = measuring.measure([reports], EfficiencyOptions())
+    found = measuring.measure([reports], EfficiencyOptions(**QUICK))
     assert json.dumps(found.as_json(), sort_keys=True) == json.dumps(whole.as_json(), sort_keys=True)
     assert {share.of for share in shares} != {1}
 

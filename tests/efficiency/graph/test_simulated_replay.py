@@ -38,7 +38,7 @@ CLUSTERS = [
     if cause != "full queue"
 ]  # fmt: skip
 """One with each cause, of all programs and of several sizes."""
-QUICK = {1, 3}
+QUICK = {1}
 
 
 def graph_of(run: SimulatedRun, folder: Path) -> BuiltGraph:
@@ -170,7 +170,7 @@ def test_no_waits_for_batches(pattern: str, tmp_path: Path) -> None:
     is_predicted(slow, changed, tmp_path, in_step=pattern != PIPELINE, near=0.06, data_loading=0.0)
 
 
-@pytest.mark.parametrize("pattern", [TENSOR, *rest(DATA)])
+@pytest.mark.parametrize("pattern", rest(TENSOR, DATA))
 def test_launches_that_cost_nothing(pattern: str, tmp_path: Path) -> None:
     slow, _ = with_and_without(small(pattern, gpus=2), "launch-bound")
     is_predicted(slow, with_machine(slow, launch_call=0, launch_latency=0), tmp_path, no_launch_cost=True)
