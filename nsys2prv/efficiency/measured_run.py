@@ -414,10 +414,9 @@ class MeasuredRun:
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
         setup = self.frame(run_events.PROFILER_SETUP)
         of_contexts = self.events.named(setup["number"], setup["value"]).str.contains("Resource Management").fill_null(False)
-        marks = rows.located(setup.filter(of_contexts)).select("task", "row", "start", since="start").sort("start")
-        names, set_up = self.events.names(event_types.CUDA_CALL), marks.drop("row")
-        creating = host_states.creates_context(rows.located(of_cuda), devices, names, set_up)
-        return pl.concat([creating, host_states.unrecorded_creations(of_cuda, marks)], how="diagonal")
+        set_up = rows.located(setup.filter(of_contexts)).select("task", "row", "start", since="start").sort("start")
+        creating = host_states.creates_context(rows.located(of_cuda), devices, self.events.names(event_types.CUDA_CALL), set_up)
+        return pl.concat([creating, host_states.unrecorded_creations(of_cuda, set_up)], how="diagonal")
 
     @cached_property
     def device_times(self) -> Elapsed:

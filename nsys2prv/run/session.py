@@ -289,11 +289,11 @@ class RunSession:
         surveys = [report.surveys for report in reports]
         rows = arrange(run.identities, surveys, options.ranks)
         if rows.table.is_empty():
-            known = ranges({rank for identity in run.identities for rank in identity.known_ranks}) or "that are not known"
-            nothing = [f"none of the ranks chosen has events; the reports are of ranks {known}"]
+            if options.ranks:
+                known = ranges({rank for identity in run.identities for rank in identity.known_ranks}) or "that are not known"
+                raise NothingToTranslate(f"none of the ranks chosen has events; the reports are of ranks {known}")
             said = ranked_warnings(text for identity in run.identities for text in identity.warnings)
-            alone = f"{first_of(paths)}: no events but the profiler's own; {_RECORD_MORE}"
-            raise NothingToTranslate("; ".join(nothing if options.ranks else [alone, *said]))
+            raise NothingToTranslate("; ".join([f"{first_of(paths)}: no events but the profiler's own; {_RECORD_MORE}", *said]))
         labels = Labels(itertools.chain.from_iterable(surveys), self.earlier, self._families)
         timeline = TimelinePlan(axis.placements, selection, self.fit(rows) if self.fit is not None else rows, labels)
         return RunPlan(reports, run, axis, timeline)

@@ -255,7 +255,7 @@ def test_nothing_to_translate_is_said(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.sqlite"]
     # What only the profiler does has no rows; it may have said why there is nothing else.
     ReportBuilder().profiler("CUPTI", 0, 10).diagnostic("Driver 13.0 is not supported.").write(tmp_path / "a.sqlite")
-    with pytest.raises(NothingToTranslate, match=r"no events but the profiler's .*; nsys said: Driver 13\.0 is not"):
+    with pytest.raises(NothingToTranslate, match=r"a\.sqlite: no events but .*; nsys said: Driver 13\.0 is not supported"):
         translate([tmp_path / "a.sqlite"], tmp_path / "out")
 
 

@@ -275,10 +275,11 @@ def _in_communicator(late: Late) -> pl.Expr:
     return pl.col("communicator").eq_missing(pl.lit(late["communicator"]))
 
 
-def _waits(collectives: pl.DataFrame) -> pl.DataFrame:
-    """Kernels of collectives with `is_last` (it is in the collective for the shortest time), and `lost` (of the last: what the
-    next one is in it longer, ns)."""
-    residence, ordered = pl.col("residence"), collectives.sort("collective", "residence", "device")
+def _waits(evidence: Evidence) -> pl.DataFrame:
+    """Kernels of collectives whose ranks are all in the run, with `is_last` (it is in the collective for the shortest time) and
+    `lost` (of the last: what the next one is in it longer, ns)."""
+    residence, waits = pl.col("residence"), evidence.run.measured(Nccl).waits.filter("complete")
+    ordered = waits.sort("collective", "residence", "device")
     is_first = pl.int_range(pl.len()).over("collective") == 0
     lost = pl.when(is_first).then((residence.shift(-1).over("collective") - residence).fill_null(0)).otherwise(0)
     return ordered.with_columns(lost=lost, is_last=lost > 0)
@@ -338,7 +339,7 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
     def chain(self, evidence: Evidence) -> tuple[list[Late], _Cause | None, pl.DataFrame]:
         """The late rank that costs most with those that make it late, the last of them first, and the cause of that one (None:
         nothing explains it); no ranks: there is none. And rows of `_waits`."""
-        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
+        waits = _waits(evidence)
         ranks = _late(waits)
         is_straggler = (
             pl.col("last") >= pl.max_horizontal(self.fewest.value, self.last_part.value * pl.col("collectives")),
@@ -400,7 +401,8 @@ def _late_by_gaps(waits: pl.DataFrame, evidence: Evidence) -> dict[str, int]:
     collective before than those of the other ranks on average, and at most by what the next one waits."""
     of_rules = evidence.gaps.gaps.filter(pl.col("cause") >= 0)
     gaps = of_rules.select("cause", "device", "end", length=pl.col("end") - pl.col("begin"))
-    members = waits.with_columns(others=pl.len().over("collective") - 1).cast({"device": pl.Int32, "start": pl.Int64})
+    members = waits.select("collective", "lost", "device", "start", others=pl.len().over("collective") - 1)
+    members = members.cast({"device": pl.Int32, "start": pl.Int64})
     placed = gaps.sort("end").join_asof(
         members.sort("start"), left_on="end", right_on="start", by="device", strategy="forward", check_sortedness=False
     )
@@ -429,8 +431,8 @@ class LateInTurn(FindingRule, kind="late-in-turn", needs=(rule.SEVERAL_DEVICES, 
         return Losses.of_events(evidence.run, waits).at_most(late)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
-        last = _late(waits).group_by("device").agg(pl.col("last").sum()).sort("last", "device", descending=[True, False])
+        ranks = _late(_waits(evidence))
+        last = ranks.group_by("device").agg(pl.col("last").sum()).sort("last", "device", descending=[True, False])
         named = [f"{evidence.name(device)} in {count:,}" for device, count in last.head(_MOST_NAMED).iter_rows()]
         return {"collectives": int(last["last"].sum()), "last": ", ".join(named)}
 
@@ -440,11 +442,10 @@ class LateInTurn(FindingRule, kind="late-in-turn", needs=(rule.SEVERAL_DEVICES, 
         of_one = {kind: finding.wall or 0 for kind in _OF_KERNELS if (finding := evidence.finding(kind))}
         causes = {kind: wall for kind, wall in of_one.items() if wall >= least}
         if not causes:
-            waits = _waits(evidence.run.measured(Nccl).waits.filter("complete"))
+            waits = _waits(evidence)
             least = self.explained.value * int(waits["lost"].sum())
-            causes = {
-                kind: late for kind, late in _late_by_gaps(waits, evidence).items() if late >= least and evidence.finding(kind)
-            }
+            by_gaps = _late_by_gaps(waits, evidence)
+            causes = {kind: late for kind, late in by_gaps.items() if late >= least and evidence.finding(kind)}
         return replace(super().describe(losses, evidence), follows=max(causes, key=lambda kind: causes[kind], default=None))
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
