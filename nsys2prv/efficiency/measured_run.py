@@ -404,7 +404,7 @@ class MeasuredRun:
     @cached_property
     def context_creations(self) -> pl.DataFrame:
         """Calls in which contexts are created, with columns of `calls`, and pauses in which calls do that were not recorded."""
-        if self._long_cuda_calls.is_empty():
+        if self._long_cuda_calls.is_empty() and self.frame(run_events.PROFILER_SETUP).is_empty():
             return self._long_cuda_calls
         if not self.is_from_start:
             # Contexts that are there already are known by the calls before the window.

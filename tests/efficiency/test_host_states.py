@@ -102,13 +102,16 @@ def test_a_context_is_created_where_cupti_prepares_it(tmp_path: Path) -> None:
     assert finding(measured(tmp_path, report), "creating-context")["cost_ns"] == 199 * MS
 
 
-def test_a_context_may_be_created_between_calls_that_were_recorded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [0, 199])
+def test_a_context_may_be_created_between_calls_that_were_recorded(tmp_path: Path, first: int) -> None:
     report = ReportBuilder().gpu(0).gpu(1)
-    report.api_call("cudaMalloc_v3020", 0, 200 * MS)
+    report.api_call("cudaMalloc_v3020", first * MS, 200 * MS)
     report.kernel("work", 210 * MS, 250 * MS, launch=(201 * MS, 202 * MS))
     report.profiler("CUPTI: Resource Management", 400 * MS, 401 * MS)
     report.kernel("work", 502 * MS, 550 * MS, device=1, launch=(500 * MS, 501 * MS))
-    assert measured(tmp_path, report).tables["absent_time"]["starved_context_ns"][1] == (200 + 298 - 1) * MS
+    result, in_first = measured(tmp_path, report), 200 if first == 0 else 0
+    assert result.tables["absent_time"]["starved_context_ns"][1] == (in_first + 298 - 1) * MS
+    assert f"{'100.0' if first else '43.3'} % of it is in pauses" in str(finding(result, "creating-context")["seen"])
 
 
 def test_a_group_of_calls_creates_communicators_where_it_ends() -> None:

@@ -35,7 +35,7 @@ FOUND: dict[str, list[str]] = {
     # Where another finding explains most of the idle time, that comes first.
     "callchains": ["profiler-set-up", "creating-context", "little-gpu-work"],
     "mpi-openacc-4gpu": ["creating-context", "start-up", "allocations", "little-gpu-work"],
-    "cuda-graphs": ["profiler-set-up", "little-gpu-work"],
+    "cuda-graphs": ["profiler-set-up", "creating-context", "little-gpu-work"],
     "tensorrt-3.1": ["shut-down", "little-gpu-work"],
     # Nothing runs on any GPU for 5.8 s between two phases.
     "v100x8": ["idle-devices", "start-up", "shut-down", "little-gpu-work"],

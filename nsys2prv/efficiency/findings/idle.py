@@ -38,6 +38,7 @@ _DOMINANT = 0.5
 """Part of a gap, or of all time, from which on something dominates it."""
 _MOSTLY = 0.8
 """Part of idle time in which launching threads do one thing, from which on the title says it."""
+_IN_PAUSES = "; {} of it is in pauses between calls in which CUPTI prepared a context: the call that made it was not recorded"
 _OF_GAPS = ["cause", "device"]
 _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
@@ -236,6 +237,13 @@ class CreatingCommunicators(StateRule, kind="creating-communicators", needs=(rul
 class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS, rule.CONTEXT_CALLS)):
     states = (CONTEXT,)
     gap_cause = GapCause(pl.col("context_ns") >= _DOMINANT * pl.col("length"))
+
+    def describe(self, losses: Losses, evidence: Evidence) -> Finding:
+        finding, created = super().describe(losses, evidence), evidence.run.context_creations.sort("start")
+        times = self.host_times(finding, evidence).sort("begin").cast({"row": created.schema["row"]})
+        times = times.join_asof(created, left_on="begin", right_on="start", by="row", check_sortedness=False)
+        paused = times.filter(pl.col("number").is_null()).select((pl.col("end") - pl.col("begin")).sum()).item()
+        return replace(finding, text=finding.text + _IN_PAUSES.format(percent(paused / losses.cost)) * (paused > 0))
 
 
 class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HOST_STATES)):
