@@ -214,7 +214,7 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> tuple[pl.DataFrame
     if not bounded:
         if not any(_tried(work) for work in works.values()):
             least = _LEAST_ITERATIONS + 1
-            raise _NoIterations(f"no kernel, copy or collective is executed {least} times or more over the work")
+            raise _NoIterations(f"on streams with most time in kernels nothing is executed {least} times or more over the work")
         is_alone = all(work["key"].n_unique() == 1 for work in works.values())
         raise _NoIterations("one operation repeats alone" if is_alone else "kernels, copies and collectives have no period")
     repeated = pl.concat(bounded).filter(pl.len().over("group") >= _LEAST_ITERATIONS)
@@ -225,9 +225,9 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> tuple[pl.DataFrame
 
 
 def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """The work of each group on its stream with most time in kernels that are not NCCL's; where there are none, in anything: in
-    the order of time, `key` (its name, as a number), `start`, `end`, how long the device was `idle` before, and the time of
-    work, `busy`, before it."""
+    """The work of each group on its stream with most time in kernels that are not NCCL's, and on all where that has less than
+    half of it; where there are none, in anything: in the order of time, `key` (its name, as a number), `start`, `end`, how long
+    the device was `idle` before, and the time of work, `busy`, before it."""
     number, value = (operations[name].to_numpy() for name in ("number", "value"))
     key = distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place
     operations = operations.select(
@@ -238,11 +238,12 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
     works = {}
     for (group,), part in operations.partition_by("group", as_dict=True).items():
         times = part.group_by("row").agg(kernels=(length * (kind == KERNEL)).sum(), total=length.sum())
-        main = times.sort("kernels", "total", "row", descending=[True, True, False])["row"][0]
+        times = times.sort("kernels", "total", "row", descending=[True, True, False])
+        is_main = (pl.col("row") == times["row"][0]) | (2 * times["kernels"][0] < times["kernels"].sum())
         ordered = in_content_order(part, ["start"]).select("key", "start", "end", "row", "kind", idle=idle)
         # Beside others, NCCL kernels are no work: they wait for other ranks.
         spent = length * ((kind != NCCL) | (kind == NCCL).all())
-        works[int(group)] = ordered.filter(pl.col("row") == main).with_columns(busy=spent.cum_sum() - spent)
+        works[int(group)] = ordered.filter(is_main).with_columns(busy=spent.cum_sum() - spent)
     return works
 
 

@@ -29,7 +29,8 @@ from nsys2prv.efficiency.meters.recording_checks import device_clocks, lost_work
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, OFF_CPU_TIMES, PAGE_FAULTS
 from nsys2prv.errors import counted
 from nsys2prv.sources.host.call_chains import SAMPLED_MODULE
-from nsys2prv.vocabulary.call_names import TIMERS
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.call_names import TIMERS, WAITING_CALLS
 
 CLOCKS = "times of different clocks can be wrong against each other"
 NOT_TYPICAL = "ranks of the run are missing: how long the typical rank takes is not known"
@@ -111,12 +112,15 @@ class OpenWaits:
 def _unseen(built: BuiltGraph, edges: Edges) -> tuple[Numbers, Numbers]:
     """Time of threads in edges in which they may wait, by what they do and by samples, ns: each stands for the time to the next
     one, as usual; and of it time in no call in which they are seen in the driver, where they poll for the device."""
-    length, names = edges.end - edges.begin, built.context.events.names(SAMPLED_MODULE)
+    length, names, calls = edges.end - edges.begin, built.context.events.names(SAMPLED_MODULE), built.context.calls
     outside = built.labels.causes[edges.label] == NO_CALL
     may_wait = (outside & (length >= LEAST_PAUSE)) | waits_in_os(built.labels)[edges.label]
+    # In a call of CUDA a thread can wait for a lock of the driver, which others hold.
+    locks = calls.filter(built.context.is_named(calls, event_types.PTHREAD_CALL, WAITING_CALLS)).select("row", "start", "end")
+    waiting = np.where(may_wait, length, Spans(locks).inside(edges.row, edges.begin, edges.end))
     samples = built.context.frame(FUNCTION_SAMPLES).sort("row", "start")
     if samples.is_empty():
-        return np.where(may_wait, length, 0), np.zeros_like(length)
+        return waiting, np.zeros_like(length)
     period = samples.select(pl.col("start").diff().over("row").median()).item() or 0
     is_driver = pl.col("module").is_in([module for module, name in names.items() if re.search(_DRIVER, name)]).fill_null(False)
     seen = []
@@ -124,7 +128,7 @@ def _unseen(built: BuiltGraph, edges: Edges) -> tuple[Numbers, Numbers]:
         sampled_at = Moments.of(of_samples["row"].to_numpy(), of_samples["start"].to_numpy())
         count = sampled_at.find(edges.row, edges.end - 1) - sampled_at.find(edges.row, edges.begin - 1)
         seen.append(np.minimum((count * period).astype(np.int64), length))
-    return np.where(may_wait, length - seen[0], 0), np.where(outside, seen[1], 0)
+    return np.maximum(waiting - seen[0], 0), np.where(outside, seen[1], 0)
 
 
 class UncertainRun:

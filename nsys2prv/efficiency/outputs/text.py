@@ -18,6 +18,8 @@ from nsys2prv.vocabulary.terminal import Line, grid, is_too_wide, short_names, s
 from nsys2prv.vocabulary.wording import percent, quantity, short, time
 
 _LONGEST_PATH = 200
+_NEARLY_ALL = 0.9
+"""Part of the time in iterations from which on it is not said."""
 _LEVELS = {GOOD: terminal.GOOD, FAIR: terminal.FAIR, POOR: terminal.POOR}
 OF_DEVICES = tuple(efficiency.name for efficiency in DEVICE_TREE.of_parts)
 OF_HOSTS = tuple(efficiency.name for efficiency in HOST_TREE.of_parts if efficiency.needs != (HAS_GPUS,))
@@ -110,7 +112,9 @@ def iterations_line(head: Mapping[str, Any], iterations: pl.DataFrame) -> str:
     special = "".join(f", {count} {kind}" for kind, count in kinds if kind is not None)
     median: Any = iterations.filter(pl.col("kind").is_null())["longest_ns"].median()
     usual = "" if median is None else f", usually {time(median)}"
-    return f"{counted(iterations.height, 'iteration')} ({short(detection['how'], _LONGEST_PATH)}){special}{usual}"
+    part = iterations.select(pl.col("end_ns").max() - pl.col("begin_ns").min()).item() / max(head["window"]["length_ns"], 1)
+    where = f"; they cover {percent(part)} of this time" if part <= _NEARLY_ALL else ""
+    return f"{counted(iterations.height, 'iteration')} ({short(detection['how'], _LONGEST_PATH)}){special}{usual}{where}"
 
 
 def _finding_lines(head: Mapping[str, Any], findings: pl.DataFrame, checks: pl.DataFrame, *, verbose: bool) -> list[Line]:

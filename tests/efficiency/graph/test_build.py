@@ -117,6 +117,16 @@ def test_a_pause_that_may_be_a_wait_is_work_or_a_wait_for_the_device(off_cpu: bo
     assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 10 * 495 * US, row["measured_ns"] - 495 * US)
 
 
+def test_a_lock_inside_of_a_call_may_be_a_wait(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for begin in range(0, 20 * MS, 2 * MS):
+        report.kernel("work", begin + 10 * US, begin + MS, launch=(begin, begin + 5 * US))
+        report.api_call("cudaMalloc_v3020", begin + MS, begin + 2 * MS)
+        report.os_call("pthread_rwlock_wrlock", begin + MS + US, begin + 2 * MS - US)
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 10 * 495 * US, row["measured_ns"])
+
+
 def test_nothing_unknown_makes_a_run_shorter_by_more_than_what_takes_less(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0, ranks=2, with_mpi=True).gpu(0)
     report.mpi_collective("MPI_Allreduce", 0, 5 * MS)
