@@ -166,7 +166,9 @@ def test_windows_that_are_not_there_are_refused(reports: tuple[Path, ...], tmp_p
     report = ReportBuilder(rank=0).gpu(0)
     report.kernel("k(int)", 100, 200, launch=(10, 20))
     once = report.write(tmp_path / "once.sqlite")
-    with pytest.raises(UsageError, match=r"--window steady: no iterations are found, as on streams with most time in kernels nothing is"):
+    with pytest.raises(
+        UsageError, match=r"--window steady: no iterations are found, as on streams with most time in kernels nothing is"
+    ):
         measured((once,), window="steady")
     with pytest.raises(UsageError, match="not one of all, steady, or a time range"):
         measured((once,), window="middle")

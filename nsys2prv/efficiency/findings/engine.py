@@ -239,11 +239,13 @@ def _check(rule: FindingRule, evidence: Evidence, saved: Saved | None, *, is_sho
     if saved is not None and not is_shown:
         reason = f"it costs {time(saved.ns)}, less than is worth a look"
     elif saved is None and reason is None:
-        spent = max(evidence.tables["absent_time"].select(0, *rule.parts).sum_horizontal().to_list(), default=0)
-        is_seen, shortest = spent >= LEAST_SHARE.value * evidence.length, rule.shortest
-        too_little = f"less than {time(shortest.value)}" if shortest and spent < shortest.value else "too little for a finding"
-        taken = f"it takes {time(spent)} ({percent(spent / max(evidence.length, 1))}), {too_little}"
-        reason = taken if is_seen else rule.not_costly(evidence) or rule.unseen
+        by_device = evidence.tables["absent_time"].select(0, *rule.parts).sum_horizontal()
+        spent, shortest = max(by_device, default=0), rule.shortest
+        is_much = bool(rule.parts) and sum(by_device) >= rule.least.value * evidence.length * evidence.devices
+        why = "which other findings count" if is_much else "too little for a finding"
+        why = f"less than {time(shortest.value)}" if shortest and spent < shortest.value else why
+        taken = f"it takes {time(spent)} ({percent(spent / max(evidence.length, 1))}), {why}"
+        reason = taken if spent >= LEAST_SHARE.value * evidence.length else rule.not_costly(evidence) or rule.unseen
     return {"kind": rule.kind, "title": rule.title, "result": result, "reason": reason}
 
 
