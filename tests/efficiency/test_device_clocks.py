@@ -13,8 +13,8 @@ from nsys2prv.efficiency.verdict import verdict
 SYNC_STREAM = 3
 
 
-def run(folder: Path, late: int, *, waits: bool = True) -> EfficiencyResult:
-    """Twenty steps of 20 ms that end with a synchronization.
+def run(folder: Path, late: int, *, waits: bool = True, copies: bool = False) -> EfficiencyResult:
+    """Twenty steps of 20 ms that end with a synchronization, or with a pageable copy as well.
 
     Times of the device are late by some ns.
     """
@@ -26,6 +26,10 @@ def run(folder: Path, late: int, *, waits: bool = True) -> EfficiencyResult:
         call = report.api_call("cudaStreamSynchronize_v3020", waited, until)
         if waits:
             report.synchronization(waited, until, kind=SYNC_STREAM, correlation=call)
+        if copies:
+            copied, calls = start + 12 * MS + late, (start + 9 * MS, start + 15 * MS)
+            report.copy(copied, copied + 10 * US, 1 << 20, pageable=True, launch=calls)
+            report.kernel("in time", start + 16 * MS, start + 17 * MS, launch=(start + 15 * MS, start + 15 * MS + US))
     return measured(folder, report, no_critical_path=False)
 
 
@@ -65,6 +69,11 @@ def test_what_compares_a_device_with_its_host_is_not_decidable(tmp_path: Path, l
     sentence = verdict(result.head, result.tables).sentence
     assert "; clocks allow " in sentence
     assert "largest part of the rest: not decidable (times of device and host contradict each other)" in sentence
+
+
+@pytest.mark.parametrize("late", [0, -300 * MS])
+def test_calls_of_other_times_are_no_part_of_copies(tmp_path: Path, late: int) -> None:
+    assert ("pageable-copies" in run(tmp_path, late, copies=True).findings["kind"]) == (late == 0)
 
 
 def test_devices_in_time_are_not_doubted(tmp_path: Path) -> None:

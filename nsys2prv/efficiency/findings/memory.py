@@ -140,7 +140,8 @@ class _LargeCopies(FindingRule, texts="large-copies"):
 
     def losses(self, evidence: Evidence) -> Losses:
         copies = evidence.run.measured(DeviceCopies).losses(evidence, self.copies)
-        return copies.beside(evidence.gaps.losses(self.kind) if self.gap_cause else Losses(), "staging")
+        has_gaps = self.gap_cause is not None and rule.CUDA_CALLS.missing(evidence) is None
+        return copies.beside(evidence.gaps.losses(self.kind) if has_gaps else Losses(), "staging")
 
     def copies_of(self, losses: Losses, evidence: Evidence) -> pl.DataFrame:
         """Its copies on the devices of losses: columns of `DeviceCopies.copies`."""
