@@ -14,10 +14,8 @@ SYNC_STREAM = 3
 
 
 def run(folder: Path, late: int, *, waits: bool = True, copies: bool = False) -> EfficiencyResult:
-    """Twenty steps of 20 ms that end with a synchronization, or with a pageable copy as well.
-
-    Times of the device are late by some ns.
-    """
+    """Twenty steps of 20 ms that end with a synchronization, or with a pageable copy as well. Times of the device are late by
+    some ns."""
     report = ReportBuilder(rank=0).gpu(0)
     for step in range(20):
         start = (step + 1) * 20 * MS

@@ -26,9 +26,7 @@ HOST_TREE = {
 
 def reducing(folder: Path, start: int = 0) -> list[Path]:
     """Two ranks that compute in `work`, 6 and 8 ms long, and reduce until 10 ms after `start`; rank 0 reads a file meanwhile.
-
-    Before, MPI starts until 2 ms before and until `start`; after it, MPI ends for 5 ms.
-    """
+    Before, MPI starts until 2 ms before and until `start`; after it, MPI ends for 5 ms."""
     paths = []
     for rank, work in enumerate((6, 8)):
         report = ReportBuilder(rank=rank, pid=1000 + rank).communicator(rank=rank, size=2)

@@ -24,9 +24,7 @@ KERNELS = ("forward", "loss", "backward", "step")
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """From 2 to 40 ms: start-up with an allocation of 8 ms, a slow first iteration, ten of 2 ms, and a call of 2 ms at the end.
-
-    GPUs are sampled from 0 to 60 ms. In an iteration kernels of 400 us run, one every 500 us.
-    """
+    GPUs are sampled from 0 to 60 ms. In an iteration kernels of 400 us run, one every 500 us."""
     reports = [ReportBuilder(rank=rank, pid=1000 + rank).gpu(rank) for rank in range(2)]
     for rank, report in enumerate(reports):
         report.api_call("cudaMalloc_v3020", 2 * MS, 10 * MS)

@@ -40,18 +40,19 @@ class Program:
         self.operations: dict[int, list[tuple[int, int]]] = defaultdict(list)
         self.report.api_call("cudaFree_v3020", 0, 2, pid=pid)
 
-    def launch(self, stream: int, start: int, end: int) -> None:
+    def launch(self, stream: int, start: int, end: int) -> "Program":
         """Launch a kernel on a stream; it runs from `start` to `end`."""
         self.now += 10
         self.operations[stream].append((start, end))
         self.report.kernel("k", start, end, stream=stream, launch=(self.now, self.now + 2), pid=self.pid)
+        return self
 
-    def record(self, event: int, stream: int, time: int | None = None) -> None:
+    def record(self, event: int, stream: int, time: int | None = None) -> "Program":
         """Record an event on a stream, which the device reaches at `time`."""
         self.now += 10
         if not self.with_records:
             self.report.api_call("cudaEventRecord_v3020", self.now, self.now + 2, pid=self.pid)
-            return
+            return self
         self.number += 1
         self.numbers[event] = self.number
         call = self.report.api_call("cudaEventRecord_v3020", self.now, self.now + 2, pid=self.pid)
@@ -59,16 +60,17 @@ class Program:
         self.report.event_record(
             event, stream=stream, correlation=call, sync=number, time=time if self.with_device_times else None, pid=self.pid
         )
+        return self
 
-    def wait(self, stream: int, event: int, number: int | None = None) -> None:
+    def wait(self, stream: int, event: int, number: int | None = None) -> "Program":
         """Let a stream wait for an event; `number` is that of the record, by default the last one."""
-        self._wait("cudaStreamWaitEvent_v3020", stream, event, number, 1)
+        return self._wait("cudaStreamWaitEvent_v3020", stream, event, number, 1)
 
-    def synchronize(self, event: int, until: int) -> None:
+    def synchronize(self, event: int, until: int) -> "Program":
         """Wait for an event until a time."""
-        self._wait("cudaEventSynchronize_v3020", NO_ID, event, None, until - self.now - 10)
+        return self._wait("cudaEventSynchronize_v3020", NO_ID, event, None, until - self.now - 10)
 
-    def _wait(self, name: str, stream: int, event: int, number: int | None, length: int) -> None:
+    def _wait(self, name: str, stream: int, event: int, number: int | None, length: int) -> "Program":
         self.now += 10
         call = self.report.api_call(name, self.now, self.now + length + 1, pid=self.pid)
         sync = (number or self.numbers.get(event, 0)) if self.with_numbers else None
@@ -76,6 +78,7 @@ class Program:
             self.now, self.now + length, correlation=call, stream=stream, event=event, sync=sync, pid=self.pid
         )
         self.now += length
+        return self
 
 
 Edges = set[tuple[str, int, str, int, int]]
@@ -95,12 +98,7 @@ def followed(folder: Path, *reports: ReportBuilder) -> tuple[Edges, Edges]:
 
 def test_an_operation_waits_for_what_was_launched_before_the_record(tmp_path: Path) -> None:
     program = Program()
-    program.launch(7, 100, 500)
-    program.record(5, 7, 501)
-    program.launch(7, 510, 900)
-    program.launch(13, 60, 80)
-    program.wait(13, 5)
-    program.launch(13, 520, 530)
+    program.launch(7, 100, 500).record(5, 7, 501).launch(7, 510, 900).launch(13, 60, 80).wait(13, 5).launch(13, 520, 530)
     program.launch(13, 540, 550)
     on_streams, on_hosts = followed(tmp_path, program.report)
     assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
@@ -109,25 +107,17 @@ def test_an_operation_waits_for_what_was_launched_before_the_record(tmp_path: Pa
 
 def test_the_number_of_the_record_counts_before_the_order_of_calls(tmp_path: Path) -> None:
     program = Program()
-    program.launch(7, 100, 500)
-    program.record(5, 7, 501)
-    program.launch(7, 510, 900)
-    program.record(5, 7, 901)
-    program.wait(13, 5, number=101)
+    program.launch(7, 100, 500).record(5, 7, 501).launch(7, 510, 900).record(5, 7, 901).wait(13, 5, number=101)
     program.launch(13, 520, 530)
     # Of a record that is not there.
-    program.wait(13, 5, number=77)
-    program.launch(13, 950, 960)
+    program.wait(13, 5, number=77).launch(13, 950, 960)
     on_streams, _ = followed(tmp_path, program.report)
     assert on_streams == {(stream(13), 520, stream(7), 100, 500)}
 
 
 def test_host_threads_wait_for_events(tmp_path: Path) -> None:
     program = Program()
-    program.launch(7, 100, 500)
-    program.record(5, 7, 501)
-    program.launch(7, 510, 900)
-    program.synchronize(5, until=503)
+    program.launch(7, 100, 500).record(5, 7, 501).launch(7, 510, 900).synchronize(5, until=503)
     on_streams, on_hosts = followed(tmp_path, program.report)
     assert not on_streams
     assert on_hosts == {("python3 tid 1000", 40, stream(7), 100, 500)}
@@ -136,24 +126,16 @@ def test_host_threads_wait_for_events(tmp_path: Path) -> None:
 def test_events_of_other_processes_are_other_events(tmp_path: Path) -> None:
     programs = [Program(pid=pid, with_numbers=False) for pid in (1000, 1001)]
     for place, program in enumerate(programs):
-        program.launch(7, 100 + place, 500 + place)
-        program.record(5, 7, 501 + place)
-        program.wait(13, 5)
-        program.launch(13, 520 + place, 530)
+        program.launch(7, 100 + place, 500 + place).record(5, 7, 501 + place).wait(13, 5).launch(13, 520 + place, 530)
     on_streams, _ = followed(tmp_path, *(program.report for program in programs))
     assert on_streams == {(stream(13), 520, stream(7), 100, 500), (stream(13), 521, stream(7), 101, 501)}
 
 
 def test_what_cannot_be_followed_is_left_out(tmp_path: Path) -> None:
     program = Program()
-    program.record(4, 7, 15)
-    program.launch(7, 100, 500)
-    program.record(5, 7, 501)
-    program.wait(13, 4)
-    program.launch(13, 90, 95)
+    program.record(4, 7, 15).launch(7, 100, 500).record(5, 7, 501).wait(13, 4).launch(13, 90, 95)
     program.wait(13, 9)  # never recorded
-    program.launch(13, 120, 130)
-    program.wait(13, 5)
+    program.launch(13, 120, 130).wait(13, 5)
     program.launch(13, 300, 310)  # starts before what it should have waited for ends
     program.wait(99, 5)  # nothing runs on this stream
     program.wait(13, 5)  # and nothing here any more
@@ -260,16 +242,11 @@ def inferred(folder: Path, program: Program) -> list[tuple[str, int, str, int, i
     return [(names[row], start // US, names[other], begin // US, end // US) for row, start, other, begin, end in rows]
 
 
-def program(*, start: int = 504, other_end: int = 300) -> Program:
+def program(*, start: int = 504, other_end: int = 300) -> "Program":
     """Stream 13 waits for stream 7, and stream 20 has work as well; times in us."""
     made = Program(with_records=False)
-    made.launch(20, 10 * US, other_end * US)
-    made.launch(7, 20 * US, 500 * US)
-    made.record(5, 7)
-    made.launch(7, 510 * US, 900 * US)
-    made.launch(13, 30 * US, 40 * US)
-    made.wait(13, 5)
-    made.launch(13, start * US, (start + 10) * US)
+    made.launch(20, 10 * US, other_end * US).launch(7, 20 * US, 500 * US).record(5, 7).launch(7, 510 * US, 900 * US)
+    made.launch(13, 30 * US, 40 * US).wait(13, 5).launch(13, start * US, (start + 10) * US)
     made.launch(13, (start + 40) * US, (start + 50) * US)
     return made
 
@@ -293,18 +270,13 @@ def test_where_times_leave_no_or_several_answers_nothing_is_said(tmp_path: Path,
 
 def test_without_a_record_call_of_the_thread_nothing_is_said(tmp_path: Path) -> None:
     made = Program(with_records=False)
-    made.launch(7, 20 * US, 500 * US)
-    made.wait(13, 5)
-    made.launch(13, 504 * US, 510 * US)
+    made.launch(7, 20 * US, 500 * US).wait(13, 5).launch(13, 504 * US, 510 * US)
     assert not inferred(tmp_path, made)
 
 
 def test_recorded_events_are_not_inferred(tmp_path: Path) -> None:
     made = Program()
-    made.launch(7, 20 * US, 500 * US)
-    made.record(5, 7, 501 * US)
-    made.wait(13, 6)
-    made.launch(13, 504 * US, 510 * US)
+    made.launch(7, 20 * US, 500 * US).record(5, 7, 501 * US).wait(13, 6).launch(13, 504 * US, 510 * US)
     assert not inferred(tmp_path, made)
 
 
@@ -314,11 +286,8 @@ def test_so_it_is_in_a_loop(tmp_path: Path) -> None:
     for turn in range(30):
         at = 1000 * turn
         made.now = max(made.now, at * US)
-        made.launch(7, (at + 20) * US, (at + 500) * US)
-        made.record(5, 7)
-        made.launch(7, (at + 510) * US, (at + 900) * US)
-        made.wait(13, 5)
-        made.launch(13, (at + 501 + turn % 10) * US, (at + 600) * US)
+        made.launch(7, (at + 20) * US, (at + 500) * US).record(5, 7).launch(7, (at + 510) * US, (at + 900) * US)
+        made.wait(13, 5).launch(13, (at + 501 + turn % 10) * US, (at + 600) * US)
         expected.append((stream(13), at + 501 + turn % 10, stream(7), at + 20, at + 500))
     assert inferred(tmp_path, made) == expected
 

@@ -103,10 +103,8 @@ def is_predicted(
     slow: Cluster, changed: Cluster, folder: Path, *, in_step: bool = True, near: float = 0.03, **changes: Any
 ) -> None:
     """Assert that changes of a run predict another one: its length, and that of each iteration, nearly, or to an interval.
-
     `in_step`: ranks begin each iteration at about the same time, also with the changes: else iterations over all of them
-    overlap.
-    """
+    overlap."""
     measured, expected = simulate(slow), simulate(changed)
     options = WhatIfOptions(per_iteration="iteration", **changes)
 
