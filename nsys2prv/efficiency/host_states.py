@@ -29,7 +29,7 @@ STATES: tuple[tuple[str, str, str], ...] = (
     ("processes", "host waiting for processes", "in calls that wait for other processes: waitpid, system"),
     ("locked", "host waiting for threads", "in calls that wait for other threads: conditions, locks, semaphores, barriers"),
     ("io", "host in I/O", "in calls that read, write or open files, or send and receive"),
-    ("os", "OS", "in other calls of the OS runtime"),
+    ("os", "other OS calls", "in other calls of the OS runtime, such as ioctl, in which the driver works"),
     ("off_cpu", "host off its CPU", "in none of these, and off its CPU: it slept, waited, or others ran in its place"),
     ("computing", "host computing", "in none of these, and on its CPU, as its scheduling says"),
     ("host", "host computing or off its CPU", "in none of these, and scheduling was not recorded"),

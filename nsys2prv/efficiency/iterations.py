@@ -95,7 +95,7 @@ def _by_ranges(
     rows, text = run.events.rows, pl.col("text")
     # Not \d, which other scripts have, too.
     digits = text.str.extract(r"([0-9]{1,18})[^0-9]*$").cast(pl.Int64)
-    names = range_texts(run.events).select("number", "value", "text", digits=digits)
+    names = range_texts(run.events).select("number", "value", "text", digits=digits, whole="text")
     if requested is None:
         names = names.with_columns(text.str.replace_all(r"[0-9]+", "#"))
         names = names.with_columns(name=pl.struct("number", "text").rank("dense"))
@@ -108,7 +108,8 @@ def _by_ranges(
     ranges = _outermost(ranges) if requested is not None else _most_likely(_outermost(_repeated(ranges)), launches)
     iterations = _bounded_by_launches(operations, _launched_in(ranges, launches))
     if iterations.height:
-        return _of_same_work(iterations), f"nvtx {requested or ranges['text'].item(0)}"
+        texts = ranges["whole"] if ranges["whole"].n_unique() == 1 else ranges["text"]
+        return _of_same_work(iterations), f"nvtx {requested or texts.item(0)}"
     if requested is not None:
         raise _NoIterations(f"no work is launched in NVTX ranges {requested}")
     return None

@@ -138,6 +138,16 @@ def test_calls_of_the_os_by_what_they_wait_for(tmp_path: Path) -> None:
     assert os_states(pl.Series(others), event_types.OS_CALL).to_list() == [9, 9, 10, 11, 11, 12, 13, 14]
 
 
+def test_waits_for_other_programs_have_advice_of_their_own(tmp_path: Path) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("first", 10 * MS, 20 * MS, launch=(0, MS))
+    report.os_call("system", 20 * MS, 80 * MS)
+    report.kernel("second", 100 * MS, 120 * MS, launch=(99 * MS, 100 * MS))
+    waits = finding(measured(tmp_path, report), "host-waits")
+    assert waits["seen"].endswith("1 call of system, 60.000 ms; in the same gaps it works for 19.000 ms more")
+    assert waits["advice"].startswith("It waits for other programs")
+
+
 def sleeping() -> ReportBuilder:
     """The launching thread is off its CPU for 600 of 1,000 ms."""
     report = ReportBuilder().gpu(0)
@@ -154,6 +164,7 @@ def test_a_thread_that_sleeps_does_not_compute(tmp_path: Path) -> None:
     assert (waits["cost_ns"], waits["share"], waits["saved_ns"]) == (600 * MS, 0.6, 600 * MS)
     assert "host off its CPU 100.0 % (half of it 600.000 ms or more at a time)" in waits["seen"]
     assert "what it waits for was not recorded" in waits["seen"]
+    assert "-t osrt" in waits["advice"]
     assert not {"host-bound", "idle-devices"} & set(found.tables["findings"]["kind"])
     assert run["host_waiting_ns"] == 600 * MS
     assert run["host_computing_efficiency"] == pytest.approx((998 - 600) / 1_000)

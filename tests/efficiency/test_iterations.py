@@ -84,6 +84,7 @@ def test_with_nvtx_they_are_the_range_that_repeats(tmp_path: Path) -> None:
     report.nvtx_range("training", 0, 14_000_000)
     result = found([report], tmp_path)
     assert result.how == "nvtx step #"
+    assert found([trained(0, EVERY_MS, names=["net v3"] * 12)], tmp_path).how == "nvtx net v3"
     assert result.iterations.height == 12
     by_kernels = found([trained(0, EVERY_MS)], tmp_path)
     offset = begins(result)[0] - begins(by_kernels)[0]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, over_parts, part_of, rows_of_top
 from nsys2prv.efficiency.findings.gap_causes import AT_END, AT_START, GapCause, sum_of_states
@@ -28,6 +29,8 @@ from nsys2prv.vocabulary import event_types, row_names
 from nsys2prv.vocabulary.wording import percent, time
 
 _MOST_ACTIVITIES = 3
+_LEAST_IN_MS = 10_000_000
+"""ns between two moments from which on a ms is enough to tell them apart."""
 _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
 _LONG = 0.1
@@ -96,11 +99,12 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
+        digits = 3 if end - begin >= _LEAST_IN_MS else 6
         finding = self.finding(
             losses,
             [Number(what, spent, "ns") for what, spent in activities.items()],
-            begin=f"{begin / 1e9:.3f}",
-            end=f"{end / 1e9:.3f}",
+            begin=f"{begin / 1e9:.{digits}f}",
+            end=f"{end / 1e9:.{digits}f}",
             name=evidence.name(worst["device"]),
             besides=", without what other findings count" if losses.cost < gaps["length"].sum() else "",
             few=self._few(losses, gaps, evidence),
@@ -249,6 +253,8 @@ class CreatingContext(StateRule, kind="creating-context", needs=(rule.CUDA_CALLS
 class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HOST_STATES)):
     least, shortest = Threshold("least part of the time of all devices", 0.02, "less is not worth a look"), None
     states = WAITING
+    advice_unnamed: str
+    advice_of_processes: str
     gap_cause = GapCause(pl.col("is_late") & (pl.col("waiting") >= _DOMINANT * pl.col("length")))
 
     def pieces(self, evidence: Evidence) -> pl.DataFrame:
@@ -270,12 +276,21 @@ class WaitingHosts(StateRule, kind="host-waits", needs=(rule.CUDA_CALLS, rule.HO
         listed = [
             f"{what} {share} (half of it {half} or more at a time)" for what, share, half in shares if share != percent(0)
         ]
-        is_unnamed = kinds[0][0] == STATES[OFF_CPU][1]
+        longest = kinds[0][0]
         also = [Number(title, total, "ns") for title, total, _ in kinds]
         finding = self.finding(losses, also, **self.values(losses, evidence))
-        text = f"{finding.text}: {', '.join(listed)}" + ("; what it waits for was not recorded" if is_unnamed else "")
+        text = f"{finding.text}: {', '.join(listed)}"
+        if longest == STATES[OFF_CPU][1]:
+            text, finding = f"{text}; what it waits for was not recorded", replace(finding, advice=self.advice_unnamed)
+        elif longest == STATES[host_states.PROCESSES][1]:
+            finding = replace(finding, advice=self.advice_of_processes)
         call = longest_call(evidence.run, self.host_times(finding, evidence))
-        return replace(finding, text=text + _mostly(call, losses.cost))
+        gaps = losses.of_devices(evidence.gaps.after_start.filter(cause=list(evidence.gaps.causes).index(self.kind)))
+        at_work = host_states.IN_OS, host_states.COMPUTING, host_states.UNSCHEDULED
+        working = gaps.select(sum_of_states(at_work).sum()).item()
+        is_much = working >= rule.LEAST_SHARE.value * evidence.length * evidence.devices
+        also_works = f"; in the same gaps it works for {time(working)} more" if is_much else ""
+        return replace(finding, text=text + _mostly(call, losses.cost) + also_works)
 
 
 class ShutDown(_OfAllHosts, kind="shut-down", needs=(rule.LAST_WORK,)):
