@@ -43,6 +43,8 @@ WAKE_UPS = (
 TIMERS = r"^((clock_)?nanosleep|u?sleep)$"
 """Calls in which a thread sleeps for a time that it knows."""
 POLLS = r"^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
+TIMED_WAITS = r"_(timed|clock)wait$"
+"""Calls that wait for another thread, or for a time-out."""
 ASLEEP = rf"{TIMERS}|{POLLS}"
 """Calls in which a thread waits for what is not recorded: POLLS may end for a time-out."""
 WAITING_CALLS = "|".join([ASLEEP, *(wait for wait, _ in WAKE_UPS)])

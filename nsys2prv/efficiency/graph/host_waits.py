@@ -259,9 +259,8 @@ def _offsets(first: pl.DataFrame) -> pl.DataFrame:
     return offsets.select(*key, pl.col("offset") - pl.col("offset").min().over("communicator"))
 
 
-def wait_for_signals(parts: GraphParts) -> None:
-    """Waits of threads that other threads ended."""
-    pairs = wake_ups(parts.run)
+def wait_for_signals(parts: GraphParts, pairs: pl.DataFrame) -> None:
+    """Waits of threads that other threads ended, as of `wake_ups`."""
     signal, woken = parts.points.starts(pairs, "signal_row", "signal_start"), parts.points.ends(pairs)
     parts.add_waits(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP), alone=0)
 

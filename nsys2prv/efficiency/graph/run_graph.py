@@ -19,7 +19,7 @@ from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, measure_nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
 from nsys2prv.execution.row_order import distinct, drop_duplicates
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.call_names import POLLS, WAITING_COLLECTIVES, MessagePart, message_parts
+from nsys2prv.vocabulary.call_names import POLLS, TIMED_WAITS, WAITING_COLLECTIVES, MessagePart, message_parts
 from nsys2prv.vocabulary.name_rules import first_match
 
 LEAST_PAUSE = 100_000
@@ -55,7 +55,8 @@ class BuiltGraph:
         # Kernels and hosts whose pages move make them move, and wait meanwhile: these are no work of a stream.
         on_streams = counted[run.operations["row"].to_numpy()] & ~run.moves_pages
         operations = run.operations if on_streams.all() else run.operations.filter(pl.Series(on_streams))
-        calls = _whole_polls(run, outermost_calls(run.calls.select("row", "start", "end", "number", "value")))
+        woken = host_waits.wake_ups(run)
+        calls = _whole_polls(run, outermost_calls(run.calls.select("row", "start", "end", "number", "value")), woken)
         labels = GraphLabels(run.events, (operations, calls))
         row, begin, end = (np.concatenate([operations[name], calls[name]]) for name in ("row", "start", "end"))
         label = np.concatenate([labels.of(operations), labels.of(calls)])
@@ -68,7 +69,7 @@ class BuiltGraph:
         host_waits.wait_for_devices(parts, by_events.on_hosts)
         host_waits.wait_for_messages(parts)
         host_waits.wait_for_members(parts)
-        host_waits.wait_for_signals(parts)
+        host_waits.wait_for_signals(parts, woken)
         host_waits.wait_for_driver(parts)
         awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
         parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
@@ -110,15 +111,19 @@ def outermost_calls(calls: pl.DataFrame) -> pl.DataFrame:
     return before.filter(~is_inside).select(calls.columns)
 
 
-def _whole_polls(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls, in which polls that follow each other with hardly anything between them, as after a time-out, are one wait."""
+def _whole_polls(run: MeasuredRun, calls: pl.DataFrame, woken: pl.DataFrame) -> pl.DataFrame:
+    """Calls, in which polls that follow each other with hardly anything between them, as after a time-out, are one wait; so are
+    waits with a time-out of which nobody (`woken`, as of `wake_ups`) is known to have ended any but the last."""
     is_poll, pause = pl.col("is_poll"), pl.col("start") - pl.col("end").shift()
-    calls = calls.with_columns(is_poll=run.is_named(calls, event_types.OS_CALL, POLLS))
+    is_timed = run.is_named(calls, event_types.PTHREAD_CALL, TIMED_WAITS)
+    calls = calls.with_columns(is_poll=is_timed | run.is_named(calls, event_types.OS_CALL, POLLS))
     if not calls["is_poll"].any():
         return calls.drop("is_poll")
     may_be_between = pl.col("number").is_in((event_types.OS_CALL, event_types.IO_CALL)) & ~is_poll
-    is_again = (is_poll & is_poll.shift() & (pause < LEAST_PAUSE)).fill_null(False).over("row")
-    polls = calls.filter(~may_be_between).with_columns(is_again=is_again)
+    known = woken.select("row", "start", is_woken=True)
+    polls = calls.filter(~may_be_between).join(known, on=["row", "start"], how="left", maintain_order="left")
+    goes_on = (is_poll & pl.col("is_woken").is_null()).shift()
+    polls = polls.with_columns(is_again=(is_poll & goes_on & (pause < LEAST_PAUSE)).fill_null(False).over("row"))
     is_last = ~pl.col("is_again").shift(-1, fill_value=False)
     end = pl.when(is_last).then("end").otherwise(None).backward_fill().over("row")
     whole = polls.with_columns(end=end).filter(~pl.col("is_again"))

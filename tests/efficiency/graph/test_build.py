@@ -135,12 +135,13 @@ def test_nothing_unknown_makes_a_run_shorter_by_more_than_what_takes_less(tmp_pa
     assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 2 * 5 * US, row["measured_ns"] - 5 * US)
 
 
-def test_polls_with_a_time_out_that_follow_each_other_are_one_wait(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["poll", "pthread_cond_timedwait"])
+def test_polls_with_a_time_out_that_follow_each_other_are_one_wait(tmp_path: Path, name: str) -> None:
     report = ReportBuilder()
     report.kernel("work", 10 * US, 50 * MS, launch=(0, 5 * US))
     for place in range(5):
         begin = (10 * place) * MS + 20 * US
-        report.os_call("poll", begin, begin + 10 * MS - 20 * US).os_call("recvmsg", begin - 10 * US, begin - 5 * US)
+        report.os_call(name, begin, begin + 10 * MS - 20 * US).os_call("recvmsg", begin - 10 * US, begin - 5 * US)
     report.kernel("after", 50 * MS + 50 * US, 51 * MS, launch=(50 * MS + 30 * US, 50 * MS + 40 * US))
     row = replayed(report, tmp_path, scale="work=0.5")
     assert row["least_ns"] == row["measured_ns"] - (50 * MS - 10 * US) // 2
