@@ -355,10 +355,10 @@ def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: i
     if not len(edges):
         return pl.DataFrame(schema=_SCHEMA)
     ends = start[edges[1:]]
-    # The last iteration ends with its work, if that is complete.
-    last = end[edges[-1] : edges[-1] + operations]
-    if len(last) >= (1 - _LIKE) * operations and marks[-1] >= edges[-1]:
-        ends = np.append(ends, last.max())
+    # The last iteration ends with its work, if that is complete, and what follows is not something else.
+    counts = [np.bincount(key[at : at + operations], minlength=key.max() + 1) for at in (edges[len(edges) // 2], edges[-1])]
+    if np.abs(counts[0] - counts[1]).sum() <= 2 * _LIKE * operations and marks[-1] >= edges[-1]:
+        ends = np.append(ends, end[edges[-1] : edges[-1] + operations].max())
     # What is before the first iteration is the end of another one.
     before = key[max(edges[0] - operations, 0) : edges[0]]
     is_cut = bool(len(before) and np.mean(before == key[: edges[0] + operations][-len(before) :]) >= _NEARLY_ALL)
