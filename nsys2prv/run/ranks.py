@@ -408,7 +408,7 @@ def _check_times(
     numbers: Sequence[Mapping[str, str]],
 ) -> None:
     """Look for times in which nothing was recorded, between reports that have no process in common: for long ones where they
-    have no job in common either, and for any that parts two processes of a rank."""
+    have no job in common either, and for any that parts two processes of a rank or, without ranks, of a program of a host."""
     starts = [(identity.utc_ns, index) for index, identity in enumerate(identities) if identity.utc_ns is not None]
     starts.sort(key=lambda start: (start[0], str(paths[start[1]])))
     ends = ((start + max(0, span[1] if (span := spans[index]) else 0), index) for start, index in starts)
@@ -424,8 +424,11 @@ def _check_times(
     def processes(reports: Sequence[tuple[int, int]]) -> set[tuple[str, int]]:
         return {(identities[index].host, pid_of(pid)) for _, index in reports for pid in identities[index].traced}
 
-    def ranks(reports: Sequence[tuple[int, int]]) -> set[tuple[str, int]]:
-        return {(identities[index].host, rank) for _, index in reports for rank in identities[index].known_ranks}
+    def ranks_or_programs(reports: Sequence[tuple[int, int]]) -> set[tuple[str, str]]:
+        found = [identities[index] for _, index in reports]
+        ranks = {(of.host, f"rank {rank}") for of in found for rank in of.known_ranks}
+        unranked = [of for of in found if of.host and not of.known_ranks]
+        return ranks | {(of.host, name) for of in unranked for pid in of.traced if (name := of.processes.get(pid))}
 
     for place in range(1, len(starts)):
         end, last = latest[place - 1]
@@ -433,15 +436,12 @@ def _check_times(
         if gap <= 0:
             continue
         before, after = starts[:place], starts[place:]
-        again = ranks(before) & ranks(after)
+        again = ranks_or_programs(before) & ranks_or_programs(after)
         if not again and (gap <= APART_NS or of_batch(before) & of_batch(after)):
             continue
         if gap > _SAME_PROCESS_NS or not processes(before) & processes(after):
             unit, name = next((unit, name) for unit, name in _UNITS if gap >= unit)
-            twice = (
-                f", and rank {min(again)[1]} of {min(again)[0]} is another process in it"
-                if again and gap <= _SAME_PROCESS_NS
-                else ""
-            )
+            named = sorted(again) if gap <= _SAME_PROCESS_NS else []
+            twice = "".join(f", and {what} of {host} is another process in it" for host, what in named[:1])
             what = f"that one ended at {_moment(end)} UTC, this one started {gap / (unit or 10**9):.1f} {name} later{twice}"
             raise UnrelatedReports(paths[last], paths[after[0][1]], what)

@@ -340,6 +340,12 @@ MINUTE = 60 * 10**9
             "that one ended at 2023-11-14 22:13:20 UTC, this one started 30.0 s later, "
             "and rank 0 of n0 is another process in it",
         ),
+        (
+            # A program that was started twice.
+            {"utc_ns": (START, START + 3 * 10**9), "host": ("n0",) * 2, "rank": (None,) * 2, "ranks": (None,) * 2, "pid": (7, 8)},
+            "that one ended at 2023-11-14 22:13:20 UTC, this one started 3.0 s later, "
+            "and python3 of n0 is another process in it",
+        ),
     ],
 )  # fmt: skip
 def test_reports_of_different_runs_are_refused(
