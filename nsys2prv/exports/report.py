@@ -283,8 +283,8 @@ class _PiecewiseReport(Report):
 @once
 def _devices_of_contexts(report: Report) -> pl.DataFrame:
     """Columns `context` (process and context in one number), `device`: of contexts that are on one device."""
-    columns = ("processId", "contextId", "deviceId")
-    contexts = report.read("TARGET_INFO_CUDA_CONTEXT_INFO", optional=columns).drop_nulls()
+    columns, tables = ("processId", "contextId", "deviceId"), ("CONTEXT_INFO", "NULL_STREAM")
+    contexts = pl.concat(report.read(f"TARGET_INFO_CUDA_{name}", optional=columns).drop_nulls() for name in tables)
     by_context = contexts.group_by(context=pl.col("processId") * 2**_CONTEXT_BITS + pl.col("contextId")).agg("deviceId")
     devices = pl.col("deviceId").list
     return by_context.filter(devices.n_unique() == 1).select("context", device=devices.first())

@@ -342,7 +342,7 @@ MINUTE = 60 * 10**9
         ),
         (
             # A program that was started twice.
-            {"utc_ns": (START, START + 3 * 10**9), "host": ("n0",) * 2, "rank": (None,) * 2, "ranks": (None,) * 2, "pid": (7, 8)},
+            {"utc_ns": (START, START + 3 * 10**9), "host": ["n0"] * 2, "rank": [None] * 2, "ranks": [None] * 2, "pid": (7, 8)},
             "that one ended at 2023-11-14 22:13:20 UTC, this one started 3.0 s later, "
             "and python3 of n0 is another process in it",
         ),

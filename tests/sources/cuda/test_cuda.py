@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support import rest
 from support.report_builder import ReportBuilder
 from support.traces import table_summary, trace_of, translate_reports
 from support.whole_trace import WholeTrace, open_whole
@@ -88,11 +89,16 @@ def test_waits_and_records_have_the_number_of_the_record(tmp_path: Path) -> None
     assert (record[synchronization.RECORD_SYNC_ID], record[synchronization.SINCE_RECORD_CALL]) == (71, 240)
 
 
-@pytest.mark.parametrize("fold_streams", [False, True])
-def test_records_and_waits_are_of_the_device_of_their_context(tmp_path: Path, fold_streams: bool) -> None:
+@pytest.mark.parametrize(("fold_streams", "is_old"), [(False, True), (True, False), *rest((False, False))])
+def test_records_and_waits_are_of_the_device_of_their_context(tmp_path: Path, fold_streams: bool, is_old: bool) -> None:
     """nsys writes device 0 in their tables: a GPU that no process used was counted, and idle."""
     report = ReportBuilder(schema="3.13.1")
-    report.gpu(0, cuda=0).gpu(1, cuda=1).context(device=1)
+    report.gpu(0, cuda=0).gpu(1, cuda=1)
+    if is_old:
+        of_stream = {"streamId": 7, "hwId": report.hardware, "vmId": 1}
+        report.row("TARGET_INFO_CUDA_NULL_STREAM", **of_stream, processId=report.pid, deviceId=1, contextId=1)
+    else:
+        report.context(device=1)
     report.kernel("k", 0, 500, device=1, stream=13)
     call = report.api_call("cudaEventRecord_v3020", 100, 110)
     report.event_record(5, time=340, correlation=call, stream=13)
