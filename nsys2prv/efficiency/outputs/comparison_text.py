@@ -86,8 +86,8 @@ def comparison_sentences(tables: Frames, name: Callable[[Mapping[str, Any]], str
         if run["size"] != first["size"] and run["scaling_efficiency"] is not None:
             sentence += f", on {run['size']:,} instead of {first['size']:,} {PLURALS[run['per']]}"
             sentence += f": {run['scaling']} scaling efficiency {percent(run['scaling_efficiency'])}"
-        # What changed the other way explains nothing.
-        is_other_way = (pl.col("difference_ns") > 0) != (change > 0)
+        # What changed the other way explains no change.
+        is_other_way = ((pl.col("difference_ns") > 0) != (change > 0)) & (abs(change) >= _LEAST_CHANGE)
         differences = tables["wall_time"].filter(run=run["run"]).sort(is_other_way, -pl.col("difference_ns").abs())
         if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
             sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
