@@ -25,7 +25,7 @@ from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.errors import counted
-from nsys2prv.vocabulary import event_types, row_names
+from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, time
 
 _MOST_ACTIVITIES = 3
@@ -461,8 +461,6 @@ class FullLaunchQueue(FindingRule, kind="full-launch-queue", needs=(rule.CUDA_CA
 
 
 # -- streams that wait for the default stream -----------------------------------------------------
-DEFAULT_STREAM = 7
-"""nsys' number of the default stream of a context."""
 
 
 class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, rule.NO_EVENT_WAITS)):
@@ -483,11 +481,9 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         # NONE is the last one.
         launched = np.append(run.launches["time"].to_numpy(), np.iinfo(np.int64).max)[run.launch_of]
         operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
-        streams = [row_names.parse_stream_name(name) for name in rows.names]
-        is_default = pl.Series([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=pl.Boolean)
         of_one_task = [device for device, tasks in rows.tasks_of_device.items() if len(tasks) == 1]
         operations = operations.filter(pl.col("device").is_in(of_one_task))
-        operations = operations.with_columns(is_default=pl.lit(is_default).gather("row"))
+        operations = operations.with_columns(is_default=pl.lit(pl.Series(run.is_default_stream)).gather("row"))
         operations = operations.filter(pl.col("is_default").any().over("device"))
         on_default = pl.when("is_default").then("end").otherwise(0)
         former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
-from nsys2prv.efficiency.graph.cuda_waits import BlockedCalls, EventEdges, launches_of, with_last
+from nsys2prv.efficiency.graph.cuda_waits import LONGEST_RELEASE, BlockedCalls, EventEdges, launches_of, with_last
 from nsys2prv.efficiency.graph.moments import GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
@@ -32,6 +32,8 @@ _FEWEST_LOADS = 3
 """Times of loading of a thread: fewer may be its set-up."""
 LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
+_LEAST_HELD = 10_000
+"""ns for which an operation is ready, at least, that waits for another stream."""
 _MOST_OVERLAPS = 0.01
 """Part of the copies of a direction, at most, that start before the former one has ended, if there is one copy engine."""
 
@@ -75,6 +77,7 @@ class BuiltGraph:
         parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
         _add_copy_engines(parts)
         _add_device_edges(parts)
+        _add_default_streams(parts)
         unmatched = _add_nccl_kernels(parts, nccl)
         open_calls = _open_calls(parts)
         _add_host_edges(parts, _add_calls_that_wait(parts, blocked.calls))
@@ -193,6 +196,23 @@ def _add_device_edges(parts: GraphParts) -> None:
     edges.add(EdgeKind.STREAM_ORDER, points.before[start], start, class_code(EdgeKind.STREAM_ORDER))
     call, event_type = points.starts(parts.launches, "row", "launched"), distinct(labels.frame["number"].to_numpy()).place
     edges.add(EdgeKind.LAUNCH, call, start, class_code(EdgeKind.LAUNCH, event_type[label]))
+
+
+def _add_default_streams(parts: GraphParts) -> None:
+    """Edges between operations on a default stream and on others of its device, which wait for each other unless these were
+    created otherwise: to those that were ready before, and start right after the end of one that was launched earlier."""
+    points, run = parts.points, parts.run
+    operations = points.intervals(np.arange(points.devices))
+    row, issued = operations["row"].to_numpy(), parts.launches["launched"]
+    placed = operations.with_columns(
+        device=run.events.rows.device[row], is_default=run.is_default_stream[row], launched=issued.set(issued == NONE, None)
+    ).sort("begin", "until")
+    ready = pl.max_horizontal("launched", pl.col("until").shift().over("row"))
+    held = placed.filter(pl.col("begin") - ready >= _LEAST_HELD)
+    others = placed.select("device", ~pl.col("is_default"), at="until", before="launched", ended="end").sort("at")
+    last = held.join_asof(others, left_on="begin", right_on="at", by=["device", "is_default"], check_sortedness=False)
+    waits = last.filter(pl.col("begin") - pl.col("at") <= LONGEST_RELEASE, pl.col("before") < pl.col("launched"))
+    parts.edges.add(EdgeKind.STREAM_ORDER, waits["ended"], waits["start"], 0)
 
 
 def _add_nccl_kernels(parts: GraphParts, nccl: Nccl) -> Numbers:

@@ -127,6 +127,17 @@ def test_a_lock_inside_of_a_call_may_be_a_wait(tmp_path: Path) -> None:
     assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 10 * 495 * US, row["measured_ns"])
 
 
+@pytest.mark.parametrize(("work", "after"), [(13, 7), (7, 13)])
+def test_default_streams_and_others_wait_for_each_other(tmp_path: Path, work: int, after: int) -> None:
+    report = ReportBuilder()
+    for begin in range(0, 10 * MS, 2 * MS):
+        report.kernel("work", begin + 10 * US, begin + MS, stream=work, launch=(begin, begin + 5 * US))
+        report.kernel("after", begin + MS + 2 * US, begin + 2 * MS, stream=after, launch=(begin + 6 * US, begin + 9 * US))
+        report.api_call("cudaDeviceSynchronize_v3020", begin + 10 * US, begin + 2 * MS)
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["measured_ns"] - row["replayed_ns"] == 5 * 495 * US
+
+
 def test_nothing_unknown_makes_a_run_shorter_by_more_than_what_takes_less(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0, ranks=2, with_mpi=True).gpu(0)
     report.mpi_collective("MPI_Allreduce", 0, 5 * MS)
