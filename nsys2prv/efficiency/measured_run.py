@@ -65,6 +65,8 @@ _LEAST_IN_CALLS = 0.001
 """Part of a run without GPUs in calls of CUDA or MPI, from which on these say which threads work."""
 _LATE = 0.5
 """Part of the time to its first launch without which a thread is no more than a helper that launches."""
+_SOON = 1_000_000
+"""ns from the last event of a thread to the end of the call that joins it."""
 _LEAST_ON_CPU = 0.01
 """Time on a CPU against that of the busiest thread, of threads of which nothing but their scheduling is known."""
 
@@ -319,16 +321,32 @@ class MeasuredRun:
     @cached_property
     def lives(self) -> pl.DataFrame:
         """From when to when (`since`, `until`, ns) each of `callers` is there: where none calls CUDA or MPI, from its first to
-        its last time on a CPU (if recorded), and the first thread of a process as long as any other; else always."""
+        its last time on a CPU (if recorded), else from its first event to the end of the recording, or to its last event if it
+        was joined then; the first thread of a process as long as any other. Else always."""
         has_calls, length = bool(self.events.rows.devices) or self._has_host_calls, self.events.length
         off_cpu = self.frame(OFF_CPU_TIMES).filter(not has_calls)
         since, until = pl.col("end").filter(pl.col("start") <= 0).max(), pl.col("start").filter(pl.col("end") >= length).min()
         edges = off_cpu.group_by(pl.col("row").cast(pl.Int64)).agg(since=since, until=until)
         threads = self.events.rows.located(pl.DataFrame({"row": self.callers}))
         threads = threads.join(edges, on="row", how="left", maintain_order="left")
+        threads = threads if has_calls or edges.height else self._lives_by_events(threads)
         since, until = pl.col("since").fill_null(0), pl.col("until").fill_null(length)
         is_first = since == since.min().over("task")
         return threads.select(since, pl.when(is_first).then(until.max().over("task")).otherwise(until).alias("until"))
+
+    def _lives_by_events(self, threads: pl.DataFrame) -> pl.DataFrame:
+        """Threads (`row`, `task`) with `since` and `until` by their events; null: not known."""
+        samples = self.frame(FUNCTION_SAMPLES).with_columns(end="start")
+        events = pl.concat(frame.select("row", "start", "end") for frame in (self.calls, self.frame(RANGES), samples))
+        seen = events.group_by(pl.col("row").cast(pl.Int64)).agg(since=pl.col("start").min(), last=pl.col("end").max())
+        times = threads.select("row", "task").join(seen, on="row", how="left", maintain_order="left").with_row_index()
+        joins = self.calls.filter(self.is_named(self.calls, event_types.PTHREAD_CALL, "_join"))
+        joined = self.events.rows.located(joins).select("task", joined="end").sort("joined")
+        ended = times.sort("last").join_asof(
+            joined, left_on="last", right_on="joined", by="task", strategy="forward", check_sortedness=False
+        )
+        until = pl.when(pl.col("joined") - pl.col("last") <= _SOON).then("last")
+        return ended.sort("index").select("row", "task", "since", until=until)
 
     @cached_property
     def seen_since(self) -> Numbers:

@@ -160,6 +160,17 @@ def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(tmp_path: Path
     assert {tile.note for tile in found.tiles} == {"no work of GPUs was recorded"}
 
 
+def test_a_thread_that_was_joined_is_there_until_then(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.os_call("read", 0, MS).os_call("read", 10 * MS, 12 * MS, tid=1001).os_call("pthread_join", 5 * MS, 12 * MS + 100)
+    report.os_call("read", 20 * MS, 21 * MS, tid=1002).os_call("write", 39 * MS, 40 * MS)
+    threads = measured([report.write(tmp_path / "host.sqlite")]).threads
+    # Time outside of MPI: the time in which it is there.
+    assert dict(threads.select("thread", "host_useful_ns").iter_rows()) == {
+        "python3 tid 1000": 40 * MS, "tid 1001": 2 * MS, "tid 1002": 20 * MS
+    }  # fmt: skip
+
+
 def test_a_run_without_a_gpu_is_not_replayed(of_mpi: list[Path], command_line: CommandLine) -> None:
     done = command_line.run("whatif", *of_mpi, "--ideal-network")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (NoDevices.exit_code, "", 1)
