@@ -25,7 +25,6 @@ from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
 from nsys2prv.efficiency.meters.nccl_exposure import NcclExposure
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
-from nsys2prv.errors import counted
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import short, time
@@ -108,9 +107,6 @@ class _OfCollectives(FindingRule):
         return self.finding(
             losses,
             [Number(f"{name}: {self.lost}", lost, "ns") for name, lost in named],
-            kernels=f"{losses.total('count'):,}",
-            lost=losses.cost,
-            starved=time(losses.cost),
             part=losses.cost / max(losses.total("exposed"), 1),
             collectives=", ".join(f"{name} {time(lost)}" for name, lost in named) + more,
         )
@@ -227,11 +223,9 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
         of_work = {"executions": pl.len(), "beside": _IS_BESIDE.sum(), "lost": (_LENGTH - alone).filter(_IS_BESIDE).sum()}
         by_work = slowed.group_by(_WORK).agg(pl.col("beside_mean").first(), alone.first(), **of_work)
         first = by_work.sort("lost", *_WORK, descending=[True, *[False] * len(_WORK)]).row(0, named=True)
-        kernels = slowed["value"].n_unique()
         return self.finding(
             losses,
-            which=counted(kernels, "kernel"),
-            kernels=kernels,
+            kernels=slowed["value"].n_unique(),
             name=short(evidence.kernel_name(event_types.KERNEL, first["value"])),
             beside=first["beside_mean"],
             alone=first["alone_mean"],
@@ -374,11 +368,9 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
             # What makes a rank late can be seen in several collectives.
             wall=wall,
             who=f"rank {', '.join(map(str, ranks))} ({name})" if ranks else name,
-            last=f"{worst['last']:,}",
             collectives=worst["collectives"],
             last_part=worst["last"] / worst["collectives"],
             communicator=f" of {short(worst['communicator_name'])}" if worst["communicator_name"] else "",
-            waiting=worst["waiting"],
             lost=cost,
             longer=cause.longer if cause else None,
             awaited=f"it waits itself in another communicator for {awaited}; " if awaited else "",

@@ -255,7 +255,6 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
         finding = self.finding(
             losses,
             wall=wall,
-            low=low.height,
             busy=f"{busy.filter(is_slow).height}",
             lowest=first["mean"] * unit,
             usual=first["usual"] * unit,
@@ -292,12 +291,10 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
         if not losses:
             return None
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)
-        names = idle["name"].n_unique()
         mean = float((idle["mean"] * idle["time_ns"]).sum()) / max(int(idle["time_ns"].sum()), 1) / 100
         return self.finding(
             losses,
-            which=counted(names, "kernel"),
-            kernels=names,
+            kernels=idle["name"].n_unique(),
             active=mean,
             name=short(longest["name"]),
             longest=longest["time_ns"],
@@ -352,9 +349,7 @@ class _KernelRule(FindingRule, texts="kernel-rule"):
         part = f", {time(most['cost'])} of it" if sizes.height > 1 else ""
         return self.finding(
             losses,
-            executions=counted(losses.total("count"), "execution"),
             kernels=by_kernel.height,
-            which=counted(by_kernel.height, "kernel"),
             spent=int(by_kernel["length"].sum()),
             name=short(evidence.kernel_name(*(first[name] for name in _KERNEL))),
             most=first["cost"],
