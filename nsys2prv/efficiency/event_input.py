@@ -98,8 +98,7 @@ def _part_that_is_read(plan: RunPlan, index: int) -> float:
         return 0.0
     recorded = set(opened.identity.ranks.values())
     of_ranks = len(selected & recorded) / len(recorded) if recorded else 1.0
-    placement = plan.axis.placements[index]
-    first, last = (placement.at(time) for time in opened.span)
+    first, last = (plan.axis.placements[index].at(time) for time in opened.span)
     selection = timeline.selection
     pieces = zip(selection.starts, selection.ends, strict=True)
     inside = sum(max(min(last, end) - max(first, start), 0) for start, end in pieces)
@@ -114,13 +113,12 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
 
     read = session.read(partial(EventColumns, collections), rows_to_read, "reading")
     plan, selection = session.plan, session.plan.timeline.selection
-    nodes = plan.timeline.rows.nodes
     clocks = [clock.as_json() for clock in plan.axis.clocks]
     errors = clock_errors(clocks, plan.alignment, selection.origin)
     tasks = [
         TaskRows(
             task.name,
-            nodes[task.node].name,
+            plan.timeline.rows.nodes[task.node].name,
             tuple(thread.name for thread in task.threads),
             task.report,
             errors[task.report] if task.report is not None else None,

@@ -225,8 +225,7 @@ def segments(intervals: Intervals, kind: Integers | None = None, kinds: int = 1)
 
 def _open(what: Integers, kind: int, kinds: int, selected: Mask) -> Integers:
     """Open intervals of a kind after the selected edges; an edge is twice its kind, and 1 more where it is an end."""
-    is_begin = what == 2 * kind
-    steps = is_begin.view(np.int8) - (what == 2 * kind + 1).view(np.int8)
+    steps = (what == 2 * kind).view(np.int8) - (what == 2 * kind + 1).view(np.int8)
     count = np.cumsum(steps, dtype=np.int32)[selected]
     return count.astype(np.min_scalar_type(-kinds * int(count.max(initial=0)) - 1))
 
@@ -307,8 +306,7 @@ def expanded(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
     """
     counts = np.maximum(last - first + 1, 0)
     row = np.repeat(np.arange(len(first)), counts)
-    skipped = np.cumsum(counts) - counts
-    return row, np.arange(int(counts.sum())) - np.repeat(skipped - first, counts)
+    return row, np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts - first, counts)
 
 
 def moments_inside(group: Integers, time: Numbers, windows: Intervals) -> tuple[Numbers, Numbers]:

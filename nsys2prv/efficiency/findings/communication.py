@@ -236,10 +236,9 @@ class ContentionSlowdown(FindingRule, kind="contention-slowdown", needs=(rule.NC
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step:
         """The slowed kernels take less by what they lose: each device's loss is shared out by their time."""
         slowed = evidence.run.measured(NcclContention).executions.select(pl.col("value").cast(pl.Int64)).unique()
-        lost = finding.losses.devices.select("device", lost="cost")
         kernels = evidence.run.measured(Kernels).by_device.filter(pl.col("number") == event_types.KERNEL)
         kernels = kernels.with_columns(pl.col("value", "device").cast(pl.Int64)).join(slowed, on="value", how="semi")
-        kernels = kernels.join(lost, on="device", how="inner")
+        kernels = kernels.join(finding.losses.devices.select("device", lost="cost"), on="device", how="inner")
         factor = 1 - pl.col("lost") / pl.col("total").sum().over("device")
         return changes.scaled_kernels(built, kernels.with_columns(factor=factor))
 
@@ -273,10 +272,9 @@ def _waits(evidence: Evidence) -> pl.DataFrame:
     """Kernels of collectives whose ranks are all in the run, with `is_last` (it is in the collective for the shortest time) and
     `lost` (of the last: what the next one is in it longer, ns)."""
     residence, waits = pl.col("residence"), evidence.run.measured(Nccl).waits.filter("complete")
-    ordered = waits.sort("collective", "residence", "device")
     is_first = pl.int_range(pl.len()).over("collective") == 0
     lost = pl.when(is_first).then((residence.shift(-1).over("collective") - residence).fill_null(0)).otherwise(0)
-    return ordered.with_columns(lost=lost, is_last=lost > 0)
+    return waits.sort("collective", "residence", "device").with_columns(lost=lost, is_last=lost > 0)
 
 
 def _late(waits: pl.DataFrame) -> pl.DataFrame:
@@ -384,8 +382,7 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         """The late rank, and those that make it late, take as long as the typical member of their collectives."""
         if len(built.graph.time) > _MOST_MOMENTS:
             return None
-        tasks = evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]])
-        return changes.no_late_ranks(built, [], tasks=tasks)
+        return changes.no_late_ranks(built, [], evidence.tasks_of([rank["device"] for rank in self.chain(evidence)[0]]))
 
 
 def _late_by_gaps(waits: pl.DataFrame, evidence: Evidence) -> dict[str, int]:

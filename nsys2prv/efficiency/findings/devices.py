@@ -124,11 +124,10 @@ class _Differing(FindingRule):
         # The others take longer at the same time, and cost nothing more.
         lost = excess * (evidence.devices if self.is_slow else evidence.devices - 1)
         cost = pl.when(pl.int_range(pl.len()) == 0).then(lost).otherwise(0)
-        losses = evidence.throughout(devices.head(_MOST_DEVICES).select("device", "count", cost=cost))
         also = f"; {counted(devices.height - 1, 'other GPU')} also" if devices.height > 1 else ""
         ratio, clock = worst["total"] / worst["usual"], _clock_ratio(evidence, worst["device"])
         return self.finding(
-            losses,
+            evidence.throughout(devices.head(_MOST_DEVICES).select("device", "count", cost=cost)),
             wall=excess,
             number=devices.height,
             name=evidence.name(worst["device"]),
@@ -440,10 +439,9 @@ class FewBlocks(_KernelRule, kind="few-blocks", needs=(rule.GPU_SIZE,)):
         # With blocks below a warp a multiprocessor holds fewer warps than it can: as many as blocks.
         held = min([1.0, *(size.blocks / size.warps for size in sizes if size.warps)])
         part = part * pl.when(_THREADS < _WARP).then(held).otherwise(1.0)
-        # Several such kernels at once may well use all of the GPU.
-        is_single = run.on_devices.counts[KERNEL] == 1
         device, start, end = (kernels[name].to_numpy().astype(np.int64) for name in ("device", "start", "end"))
-        alone = time_where(run.on_devices, is_single, (device, start, end))
+        # Several such kernels at once may well use all of the GPU.
+        alone = time_where(run.on_devices, run.on_devices.counts[KERNEL] == 1, (device, start, end))
         # More blocks wait for pages that move as long. Where faults were not recorded, this wait may be longer.
         alone = np.maximum(alone - run.page_moves.inside(device, start, end), 0)
         return kernels.with_columns(cost=(pl.Series(alone) * (1 - part)).round().cast(pl.Int64))

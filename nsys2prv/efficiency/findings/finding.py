@@ -78,8 +78,7 @@ class Losses:
         if occurrences.is_empty():
             return cls()
         placed = occurrences if "top_cost" in occurrences.columns else with_top(occurrences, run.events.length)
-        by_part = summed([placed], ("device", "part"), sums)
-        return cls.of_parts(run, by_part, sums, worst).within(occurrences)
+        return cls.of_parts(run, summed([placed], ("device", "part"), sums), sums, worst).within(occurrences)
 
     @classmethod
     def of_parts(cls, run: MeasuredRun, by_part: pl.DataFrame, sums: Sequence[str] = (), worst: Worst = "part") -> Losses:
@@ -288,5 +287,4 @@ def summed(occurrences: Iterable[pl.DataFrame], key: Sequence[str], sums: Sequen
 def rows_of_top(run: MeasuredRun) -> pl.Expr:
     """Rows of the trace that show the most costly occurrence of rows of `summed`: the stream and the host thread."""
     row, thread = (pl.when(pl.col(name) != NONE).then(name) for name in ("top_row", "top_thread"))
-    callers = pl.lit(pl.Series(run.callers, dtype=pl.Int64))
-    return pl.concat_list(row, callers.gather(thread)).list.drop_nulls()
+    return pl.concat_list(row, pl.lit(pl.Series(run.callers, dtype=pl.Int64)).gather(thread)).list.drop_nulls()

@@ -332,16 +332,14 @@ def in_program(finding: Finding, run: MeasuredRun, times: pl.DataFrame | None) -
     and with the shortest NVTX ranges that hold most of them."""
     if times is None or (times := times.filter(pl.col("row") >= 0).sort("row", "begin")).is_empty():
         return finding
-    text, sampled, ranges = finding.text, _most_sampled(run, times), _range_of(run, times)
-    for threads, functions in sampled.items():
+    text, numbers = finding.text, [*finding.numbers]
+    for threads, functions in _most_sampled(run, times).items():
         text += f"; of CPU samples of {threads} meanwhile, most are in {', '.join(f'{of.what} {of}' for of in functions)}"
-    text += "".join(f"; {part} of the time is in the NVTX range {part.what}" for part in ranges)
-    places = {
-        **{f"CPU samples of {threads} in": functions for threads, functions in sampled.items()},
-        "time in the NVTX range": ranges,
-    }
-    numbers = (part._replace(what=f"{place} {part.what}") for place, parts in places.items() for part in parts)
-    return replace(finding, text=text, numbers=[*finding.numbers, *numbers])
+        numbers += (of._replace(what=f"CPU samples of {threads} in {of.what}") for of in functions)
+    for part in _range_of(run, times):
+        text += f"; {part} of the time is in the NVTX range {part.what}"
+        numbers.append(part._replace(what=f"time in the NVTX range {part.what}"))
+    return replace(finding, text=text, numbers=numbers)
 
 
 def _functions(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:

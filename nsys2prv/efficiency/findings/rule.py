@@ -156,8 +156,7 @@ class Evidence:
 
 
 def _metric(pattern: str, name: str, evidence: Evidence) -> str | None:
-    sampled = evidence.tables["sampled_bins"]["metric"]
-    return None if sampled.str.contains(pattern).any() else f"not recorded: {name}"
+    return None if evidence.tables["sampled_bins"]["metric"].str.contains(pattern).any() else f"not recorded: {name}"
 
 
 def _work(lost: str, what: str, evidence: Evidence, *, by_host: bool = True) -> str | None:

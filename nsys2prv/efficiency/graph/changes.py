@@ -106,10 +106,9 @@ def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None =
     def step(edges: Edges, weight: Numbers) -> Numbers:
         of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
         is_loading = of_thread & (spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin)
-        # Without loading nothing wakes who waits for it.
-        wakes = _hold_ends(spans, edges, edges.kind == EdgeKind.WAKE_UP)
         scaled = _scaled(weight, is_loading | (of_thread & np.isin(edges.row, loaders)), times)
-        return np.where(wakes & (times == 0), REMOVED, scaled)
+        # Without loading nothing wakes who waits for it.
+        return np.where(_hold_ends(spans, edges, edges.kind == EdgeKind.WAKE_UP) & (times == 0), REMOVED, scaled)
 
     return step
 

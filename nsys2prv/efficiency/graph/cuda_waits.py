@@ -218,10 +218,8 @@ def _inferred(run: MeasuredRun, waits: pl.DataFrame, operations: pl.DataFrame) -
     candidates = held.join(of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("row"))
     last = operations.select(other="row", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")
     pairs = with_last(candidates, "recorded", last, "launched", "other", allow_exact_matches=False)
-    released = pl.col("start") - pl.col("awaited_end")
-    fitting = pairs.filter(released.is_between(0, _LONGEST_RELEASE))
-    only = fitting.unique(["row", "start"], keep="none", maintain_order=True)
-    return only.select(list(EDGE_SCHEMA)).sort("start", "row")
+    fitting = pairs.filter((pl.col("start") - pl.col("awaited_end")).is_between(0, _LONGEST_RELEASE))
+    return fitting.unique(["row", "start"], keep="none").select(list(EDGE_SCHEMA)).sort("start", "row")
 
 
 @dataclass(frozen=True)

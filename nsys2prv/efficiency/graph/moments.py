@@ -127,8 +127,7 @@ class RunMoments:
         # What differs in none of these is the same but for its place. Calls without length that wait are inside of each other.
         sign = np.where(waits & is_end & (since == until), -1, 1)
         order = sign * (place.astype(np.int64) * 2 + is_end)
-        keys = (order, sign * label[place], row[place], inner, of_hosts, turn, time[tied])
-        event[tied] = at[np.lexsort(keys)]
+        event[tied] = at[np.lexsort((order, sign * label[place], row[place], inner, of_hosts, turn, time[tied]))]
         moment: Places = np.empty(2 * size, dtype=np.int32)
         moment[event] = np.arange(2 * size, dtype=np.int32)
         self.start, self.end, self.label_of, self.devices = moment[:size], moment[size:], label, devices

@@ -65,9 +65,8 @@ class BuiltGraph:
         may_wait = (labels.waits != moments.CallWait.NOTHING)[label]
         points = moments.RunMoments(row, begin, end, label, operations.height, may_wait, len(run.events.rows.names))
         counted[row[np.isin(labels.causes, (LAUNCH, MEMORY_CALL, MPI))[label]]] = True
-        launches = launches_of(run).filter(pl.Series(on_streams))
-        parts = GraphParts(run, labels, points, launches)
-        del operations, calls, row, begin, end, label, may_wait, launches
+        parts = GraphParts(run, labels, points, launches_of(run).filter(pl.Series(on_streams)))
+        del operations, calls, row, begin, end, label, may_wait
         host_waits.wait_for_devices(parts, by_events.on_hosts)
         host_waits.wait_for_messages(parts)
         host_waits.wait_for_members(parts)
@@ -108,10 +107,9 @@ def _calls_by_thread(calls: pl.DataFrame) -> pl.DataFrame:
 
 def outermost_calls(calls: pl.DataFrame) -> pl.DataFrame:
     """Those of `calls` that are not inside of CUDA and MPI calls: what the OS does in a call that waits is how it waits."""
-    before = with_last(calls, "start", _calls_by_thread(calls), "begin", "row")
     # What is as long as a call is inside of it.
     is_inside = ~pl.col("number").is_in(HOST_CALLS) & (pl.col("until") >= pl.col("end")).fill_null(False)
-    return before.filter(~is_inside).select(calls.columns)
+    return with_last(calls, "start", _calls_by_thread(calls), "begin", "row").filter(~is_inside).select(calls.columns)
 
 
 def _whole_polls(run: MeasuredRun, calls: pl.DataFrame, woken: pl.DataFrame) -> pl.DataFrame:
@@ -144,8 +142,7 @@ def times_of_loading(run: MeasuredRun, which: pl.Expr = IS_LOADING) -> pl.DataFr
     then first copy to the device. The rule is that of the finding `data-loading`, without its device. What a thread does before
     its first kernel (without any, its first copy), or hardly ever, may be its start-up (`is_at_start`), as all is that a run
     without kernels does; and after a copy of results it may write these (`is_after_results`)."""
-    since = pl.col("until").shift(1).over("row")
-    calls = _calls_by_thread(run.calls).select("row", begin=since, end="begin")
+    calls = _calls_by_thread(run.calls).select("row", begin=pl.col("until").shift(1).over("row"), end="begin")
     pauses = calls.filter(pl.col("end") - pl.col("begin") >= LEAST_LOADING_NS)
     is_batch, is_result = (
         run.is_named(run.operations, event_types.MEMORY_OPERATION, f"^{event_types.COPY_KINDS[kind]}$") for kind in (1, 2)
@@ -301,8 +298,7 @@ def _wakers(parts: GraphParts) -> tuple[Numbers, Numbers]:
     threads = parts.launches.select(pl.Series("stream", row[points.start[: points.devices]]), thread="row")
     counts = threads.filter(pl.col("thread") >= 0).group_by("thread", "stream").len()
     # The one that each launches on most: collectives and copies have separate streams.
-    most = counts.sort("len", "stream").unique("thread", keep="last")
-    shared = most.filter(pl.len().over("stream") > 1)
+    shared = counts.sort("len", "stream").unique("thread", keep="last").filter(pl.len().over("stream") > 1)
     stream = np.full(len(parts.run.events.rows.names), -1, dtype=np.int32)
     stream[shared["thread"].to_numpy()] = shared["stream"].to_numpy()
     moment = np.flatnonzero(parts.labels.is_of(*HOST_CALLS)[points.label_of[points.interval]] & (stream[row] >= 0))
