@@ -106,9 +106,9 @@ class WhatIfOptions(ReadOptions):
     def changes(self) -> list[str]:
         """The changes as they are given on the command line."""
         flags = [name for name in ("ideal_network", "no_late_ranks", "no_launch_cost") if getattr(self, name)]
-        loading = [] if self.data_loading is None else [f"--data-loading {self.data_loading:g}"]
-        repeated = [
+        return [
+            *(f"--{name.replace('_', '-')}" for name in flags),
+            *([] if self.data_loading is None else [f"--data-loading {self.data_loading:g}"]),
             *(f"--scale {shlex.quote(str(scaling))}" for scaling in self.scale),
             *(f"--rank {rank}" for rank in self.rank),
         ]
-        return [*(f"--{name.replace('_', '-')}" for name in flags), *loading, *repeated]

@@ -34,16 +34,8 @@ class Part(NamedTuple):
         return f"{self.name}_ns"
 
 
-STARVED, COMMUNICATION, COPIES, OTHER_KERNELS, QUEUED, START_UP, SHUT_DOWN, UNDECIDED = (
-    "launch-starved",
-    "communication",
-    "copies",
-    "other kernels",
-    "queued",
-    "start-up",
-    "shut-down",
-    "not decidable",
-)
+STARVED, COMMUNICATION, COPIES, OTHER_KERNELS = "launch-starved", "communication", "copies", "other kernels"
+QUEUED, START_UP, SHUT_DOWN, UNDECIDED = "queued", "start-up", "shut-down", "not decidable"
 
 
 def _part_of_state(name: str, title: str, meaning: str) -> Part:
