@@ -405,9 +405,8 @@ def _matched(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
         for level, table in (("kernel", "kernels"), ("family", "families"))
     )
     what = ["level", "name"]
-    largest = rows.group_by(what).agg(largest=pl.col("total_ns").max(), runs=pl.len().cast(pl.Int64))
-    largest = largest.sort("largest", "name", descending=[True, False])
-    largest = largest.group_by("level", maintain_order=True).head(MOST_KERNELS)
+    sums = rows.group_by(what).agg(largest=pl.col("total_ns").max(), runs=pl.len().cast(pl.Int64))
+    largest = sums.sort("largest", "name", descending=[True, False]).group_by("level", maintain_order=True).head(MOST_KERNELS)
     first = rows.filter(pl.col("run") == "A").select(*what, before="total_ns", before_mean="mean_ns")
     # Sums of each run for one iteration, and of one device, where these are compared.
     share, size, is_weak = pl.col("share"), pl.col("size"), pl.col("scaling") == ScalingKind.WEAK.value
@@ -426,12 +425,11 @@ def _changes(results: Results, runs: pl.DataFrame, by: ComparedBy) -> pl.DataFra
     times = {row["run"]: _times(results[row["run"]], row, by) for row in runs.iter_rows(named=True)}
     before = times.pop("A").rename({"time": "before_ns"})
     what = ["what", "name"]
-    difference = pl.col("after_ns") - pl.col("before_ns")
     ratio = pl.when(pl.col("before_ns") > 0).then(pl.col("after_ns") / pl.col("before_ns"))
     return pl.concat(
         before.join(after.rename({"time": "after_ns"}), on=what, how="full", coalesce=True)
         .fill_null(0.0)
-        .with_columns(run=pl.lit(run), difference_ns=difference, ratio=ratio)
+        .with_columns(run=pl.lit(run), difference_ns=pl.col("after_ns") - pl.col("before_ns"), ratio=ratio)
         .filter(pl.col("difference_ns") != 0)
         .sort(pl.col("difference_ns").abs(), *what, descending=[True, False, False])
         .head(MOST_CHANGES)
@@ -462,7 +460,6 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
         causes = CAUSE_COLUMNS[FIRST_CALL * is_by_iteration :]
         gaps = tables["gaps"].select(pl.col(causes).sum()).unpivot(variable_name="name", value_name="total_ns")
         cause = pl.col("name").str.strip_suffix("_ns").str.replace_all("_", " ")
-        copies = tables["memory_operations"].group_by(name="operation").agg(pl.col("total_ns").sum())
         # These are of what is compared as they are.
         of_devices = pl.DataFrame({"name": list(spent), "total_ns": [time / run["share"] for time in spent.values()]})
         parts += [
@@ -470,7 +467,7 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
             ("family", devices, tables["families"].select("total_ns", name="family")),
             ("kernel", devices, tables["kernels"].select("total_ns", name="kernel")),
             ("gaps", devices, gaps.with_columns(cause)),
-            ("memory", devices, copies),
+            ("memory", devices, tables["memory_operations"].group_by(name="operation").agg(pl.col("total_ns").sum())),
         ]
     name = pl.col("name").cast(pl.String)
     return pl.concat(

@@ -110,8 +110,6 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     """First start and last end of the program's own events; where `--time` selects an edge, that edge."""
     length = recorded.events.length
-    # Threads of nsys may be in a call long after the program has ended.
-    is_of_program = pl.lit(pl.Series(recorded.is_of_program)).gather("row")
     # Between recorded calls its calling threads are seen in samples, but in code of the profiler.
     modules = recorded.events.names(SAMPLED_MODULE).items()
     of_profiler = [module for module, name in modules if re.search(_MODULES_OF_PROFILER, name)]
@@ -121,7 +119,8 @@ def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:
     # What hosts are in when a recording begins or stops has begun before, or ends later. Clocks of devices can be wrong.
     inside = pl.col("start", "end").clip(*recorded.events.recorded)
     frames = [device, nccl, *(frame.with_columns(inside) for frame in (sampled, *hosts))]
-    frames = [frame.filter(is_of_program) for frame in frames]
+    # Threads of nsys may be in a call long after the program has ended.
+    frames = [frame.filter(pl.lit(pl.Series(recorded.is_of_program)).gather("row")) for frame in frames]
     first = max(min((int(frame["start"].to_numpy().min()) for frame in frames if frame.height), default=0), 0)
     # Ranges that nobody ended do so where the recording stops, those of a thread together.
     is_open = pl.struct("row", "end").is_duplicated() | pl.col("end").is_in(recorded.events.stops)

@@ -170,9 +170,8 @@ class Collection:
     @property
     def schema(self) -> dict[str, type[pl.DataType]]:
         """Columns with their types."""
-        times = ("start",) if self.samples else ("start", "end")
         return {
-            **dict.fromkeys(times, pl.Int64),
+            **dict.fromkeys(("start",) if self.samples else ("start", "end"), pl.Int64),
             "row": pl.Int32,
             "number": pl.Int32,
             "value": pl.Int64,

@@ -140,8 +140,7 @@ def wall_time_of_hosts(tables: Mapping[str, pl.DataFrame], *, with_mpi: bool | N
     is_scheduled = run["host_waiting_ns"] is not None
     profiler = int(threads["profiler_ns"].sum())
     waiting = 0 if not is_scheduled else run["host_waiting_ns"] - profiler if has_mpi else int(threads["off_cpu_ns"].sum())
-    calls = tables["mpi_calls"]
-    phases = (calls.filter(pl.col("call").str.contains(phase)) for phase in (START_UP_CALLS, SHUT_DOWN_CALLS))
+    phases = (tables["mpi_calls"].filter(pl.col("call").str.contains(phase)) for phase in (START_UP_CALLS, SHUT_DOWN_CALLS))
     starting, ending = (int(of_phase["total_ns"].sum()) for of_phase in phases)
     # Nested calls count once.
     starting, ending = min(starting, run["mpi_ns"]), min(ending, max(run["mpi_ns"] - starting, 0))

@@ -125,17 +125,15 @@ class WhatIfResult(Results):
             [row[of_what], time(row["measured_ns"]), _interval(row), "-" if row["speedup"] is None else f"{row['speedup']:.3f}"]
             for row in lengths.iter_rows(named=True)
         ]
-        changes = " ".join(self.head["changes"]) or "one change at a time"
         lines = [
-            f"{short(self.head['title'])}: {changes}",
+            f"{short(self.head['title'])}: {' '.join(self.head['changes']) or 'one change at a time'}",
             "",
             *grid([heading, "measured", "replayed", "speedup"], cells, frozenset({0}), width),
             *(f"  not exact: {reason}" for reason in lengths["reason"].drop_nulls().unique(maintain_order=True)),
         ]
         parts = {"Iterations": self.tables[ITERATIONS.name].rename({"iteration": "name"})}
         for division in ("kind", "task", "kernel", "host cause"):
-            title = f"Critical path by {division} (the replay keeps host times as measured)"
-            parts[title] = totals.filter(by=division)
+            parts[f"Critical path by {division} (the replay keeps host times as measured)"] = totals.filter(by=division)
         for title, part in parts.items():
             more = f" ({part.height - rows} more)" if part.height > rows else ""
             cells = [
@@ -175,8 +173,7 @@ def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = Non
     """
     arguments, options = seen_by_workers(arguments, options or WhatIfOptions())
     with memory.limited(memory.bytes_of_process(options.memory, 0)), scratch_folder(options.scratch) as folder:
-        events = read_events(arguments, options, folder, with_dependencies=True)
-        return replayed_events(events, options)
+        return replayed_events(read_events(arguments, options, folder, with_dependencies=True), options)
 
 
 def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:

@@ -256,12 +256,10 @@ class PiecesOfGaps:
         """When the calls end that launched what ends gaps, ns: only then a device that waits for nothing else is late. Where no
         such call is known, the time of the launch; null: it is not known, either."""
         moments, ends = self._launching
-        is_launched = gaps["launched"].is_not_null()
         launched, thread = gaps["launched"].fill_null(0).to_numpy(), gaps["thread"].to_numpy()
-        row = np.append(self._run.callers, NONE)[thread]
-        place = moments.place(row, launched)
+        place = moments.place(np.append(self._run.callers, NONE)[thread], launched)
         is_call = (place != NONE) & (np.append(moments.begin, NONE)[place] == launched)
-        return pl.Series(np.where(is_call, ends[place], launched)).set(~is_launched, None)
+        return pl.Series(np.where(is_call, ends[place], launched)).set(gaps["launched"].is_null(), None)
 
     def _cut(self, windows: pl.DataFrame) -> pl.DataFrame:
         """Windows (`gap`, `device`, `thread`, `begin`, `end`, `part`), cut by what their threads did and what ran on devices.
@@ -271,14 +269,13 @@ class PiecesOfGaps:
         state = pl.when((pl.col("state") == COMPUTING) & ~is_scheduled).then(UNSCHEDULED).otherwise("state")
         # The thread is in no call while its access to memory on the device makes that memory move. Prefetches run beside calls.
         moves, is_in_call = pl.col("unified") != NONE, state.is_between(FIRST_CALL, ASLEEP, closed="left")
-        of_state = pl.lit(pl.Series(parts.OF_STATES, dtype=parts.PART)).gather(state)
         part = (
             # After the last kernel nothing is starved; what moves then is all that the device does.
             pl.when((pl.col("part") == "shut_down") & moves).then(_part("unified_memory"))
             .when((pl.col("part") == "shut_down") | ((pl.col("part") != "starved_host") & (state >= FIRST_CALL))).then("part")
             .when(moves & is_in_call).then(_part("unified_memory"))
             .when(moves & (state >= OFF_CPU)).then(_part("starved_unified_memory"))
-            .otherwise(of_state)
+            .otherwise(pl.lit(pl.Series(parts.OF_STATES, dtype=parts.PART)).gather(state))
         )  # fmt: skip
         return cut.with_columns(part=part).drop("state", "unified")
 

@@ -108,8 +108,7 @@ def measure_absent_time(run: MeasuredRun) -> AbsentTime:
     text = f"kernels may wait for pages of unified memory in {time(spent)} of {time(kernels)}: efficiencies count it as useful"
     warnings = [text] if spent > PAGE_MOVES * kernels else []
     is_compared = ~pl.col("device").is_in(list(run.measured(DeviceClocks).contradictions))
-    of_late = sums["parts"].filter(is_compared, part="queued").select(pl.col("late", "times_late").sum())
-    queued, times_late = of_late.row(0)
+    queued, times_late = sums["parts"].filter(is_compared, part="queued").select(pl.col("late", "times_late").sum()).row(0)
     if queued > _MUCH_QUEUED * float(of_devices["elapsed_ns"].sum()) and run.measured(LostWork).reason is None:
         late = f"work starts {time(queued / times_late)} (mean of {counted(times_late, 'time')}) after it was launched"
         why = "other processes may use it (nvidia-smi), or it sleeps"
@@ -146,8 +145,7 @@ def _longest_regions(run: MeasuredRun, regions: pl.DataFrame) -> pl.DataFrame:
     total = pl.col("elapsed_ns").sum().over("slot")
     ordered = regions.sort(total, "slot", descending=[True, False], maintain_order=True)
     names = named_ranges(run.events, run.options.regions or ()).select("slot", "region", "domain").unique("slot")
-    of_longest = ordered.filter(pl.col("slot").rle_id() < MOST_REGIONS)
-    return of_longest.join(names, on="slot", how="left", maintain_order="left")
+    return ordered.filter(pl.col("slot").rle_id() < MOST_REGIONS).join(names, on="slot", how="left", maintain_order="left")
 
 
 def _details(run: MeasuredRun, by_part: pl.DataFrame) -> pl.DataFrame:
@@ -173,10 +171,9 @@ def _host_rows(run: MeasuredRun, by_host: pl.DataFrame, name: str, *key: str) ->
     order = ["thread", *named, *key]
     sums = by_host.group_by(order).agg(total_ns=pl.col("total").sum(), off_cpu_ns=pl.col("off_cpu").sum())
     sums = sums.sort("total_ns", *order, descending=[True, *[False] * len(order)]).head(parts.MOST_HOST_ROWS)
-    is_scheduled = pl.lit(pl.Series(run.is_scheduled)).gather("thread")
     return sums.with_columns(
         run.events.named(*sums.select(named)).alias(name),
-        off_cpu_ns=pl.when(is_scheduled).then("off_cpu_ns"),
+        off_cpu_ns=pl.when(pl.lit(pl.Series(run.is_scheduled)).gather("thread")).then("off_cpu_ns"),
         **run.names_of_threads(pl.col("thread")),
     )
 
@@ -227,10 +224,9 @@ def _sums_of_threads(run: MeasuredRun, starved: pl.DataFrame) -> dict[str, pl.Da
     for kind, events in (("call", run.calls), ("range", run.frame(RANGES))):
         named = pl.col("number", "value").gather(pl.lit(starved[kind].replace(NONE, None))).name.prefix(f"{kind}_")
         starved = starved.hstack(events.select(named))
-    off_cpu = _LENGTH.filter(pl.col("off_cpu") > 0).sum()
     row = pl.Series(run.callers, dtype=pl.Int64).gather(beside_nccl["thread"])
     return {
-        "hosts": starved.group_by(_HOST_KEY).agg(total=_LENGTH.sum(), off_cpu=off_cpu),
+        "hosts": starved.group_by(_HOST_KEY).agg(total=_LENGTH.sum(), off_cpu=_LENGTH.filter(pl.col("off_cpu") > 0).sum()),
         "of_hosts": _joined(starved.filter(pl.col("part").is_in(_FOUND_PARTS)), "thread", "part"),
         "starved_beside_nccl": _joined(beside_nccl.with_columns(row=row), "row"),
     }

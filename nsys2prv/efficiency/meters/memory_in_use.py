@@ -125,5 +125,4 @@ def _over_time(course: pl.DataFrame, edges: Numbers) -> pl.DataFrame:
     bins = course.select(_KEY).unique().join(pl.DataFrame({"bin": np.arange(len(edges) - 1)}), how="cross")
     filled = bins.join(changed, on=[*_KEY, "bin"], how="left").sort(*_KEY, "bin")
     filled = filled.with_columns(pl.col("end_bytes").forward_fill().over(_KEY))
-    former = pl.col("end_bytes").shift(1).over(_KEY)
-    return filled.with_columns(peak_bytes=pl.max_horizontal("peak_bytes", former))
+    return filled.with_columns(peak_bytes=pl.max_horizontal("peak_bytes", pl.col("end_bytes").shift(1).over(_KEY)))

@@ -115,7 +115,6 @@ def _computing(run: MeasuredRun, times: pl.DataFrame) -> pl.Series:
 def _hidden_waits(run: MeasuredRun) -> pl.DataFrame:
     """For NCCL kernels (`row`, `start`) that compute kernels waited for: `hidden_wait`, the time of these waits in which the
     device of the NCCL kernel computes, ns."""
-    edges = run.measured(EventEdges)
     former = pl.col("number", "start", "end").shift(1).over("row").name.prefix("former_")
     operations = run.operations.select("row", "start", "end", "number", former, launches_of(run)["launched"])
     launched = operations.filter(pl.col("number").is_in(COMPUTE_TYPES), pl.col("launched") != NONE)
@@ -124,8 +123,7 @@ def _hidden_waits(run: MeasuredRun) -> pl.DataFrame:
     )
     nccl = operations.filter(pl.col("number") == event_types.NCCL_KERNEL)
     nccl = nccl.select(awaited_row="row", awaited_start="start", awaited_end="end")
-    rows = pl.col("row", "awaited_row").cast(pl.Int32)
-    awaited = edges.on_streams.select(rows, "start", "awaited_start")
+    awaited = run.measured(EventEdges).on_streams.select(pl.col("row", "awaited_row").cast(pl.Int32), "start", "awaited_start")
     by_event = awaited.join(nccl, on=["awaited_row", "awaited_start"]).join(launched, on=_KERNEL)
     by_event = by_event.select(
         row="awaited_row",

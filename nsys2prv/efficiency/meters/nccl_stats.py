@@ -225,10 +225,9 @@ def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     )
     is_pair = pl.col("operation") == _POINT_TO_POINT
     is_matched = (pl.col("members") > 1) & (~is_pair | (pl.col("members") == 2)) & (pl.col("count").n_unique().over(key) == 1)
-    matched = in_turns.filter(is_matched)
     # Of a communicator whose size is not known, the ranks of the run are all.
     complete = (pl.col("members") >= pl.col("ranks").max().over(COLLECTIVE)).fill_null(run.events.missing_ranks == 0)
-    waits = waits_of_ranks(matched.with_columns(complete=complete), run)
+    waits = waits_of_ranks(in_turns.filter(is_matched).with_columns(complete=complete), run)
     meets = (pl.col("arrived") < pl.col("end").min().over(_ID) + pl.col("margin")) & pl.col("margin").is_finite()
     return waits.filter((~is_pair | meets).all().over(key))
 

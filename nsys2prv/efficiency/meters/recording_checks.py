@@ -88,8 +88,7 @@ def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) ->
     keys = (-2 - rows.task[row], row)
     work = pl.concat(launches.select("time", "to_time", "device", key=pl.Series(key, dtype=pl.Int64)) for key in keys)
     waited = with_last(work, "time", syncs, "begin", "key", strategy="forward")
-    late = waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time"))
-    return dict(late.group_by("device").len().iter_rows())
+    return dict(waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time")).group_by("device").len().iter_rows())
 
 
 @dataclass(frozen=True)

@@ -169,8 +169,7 @@ def nvtx_regions(run: MeasuredRun) -> Measurement:
 def range_iterations(run: MeasuredRun) -> Measurement:
     """The table `iterations` of the ranges that `--per-iteration` names."""
     name = run.options.per_iteration or ""
-    started = ranges_of_tasks(run, [name]).sort("begin", "end")
-    numbered = started.with_columns(slot=pl.int_range(pl.len()).over("task"))
+    numbered = ranges_of_tasks(run, [name]).sort("begin", "end").with_columns(slot=pl.int_range(pl.len()).over("task"))
     lengths = RunIterations(numbered.rename({"slot": "number"}).with_columns(operations=1), None).lengths
     longest, ranges = lengths["longest"].to_numpy(), lengths["operations"].to_numpy()
     lengths = lengths.with_columns(slot="number", kind=iteration_kinds(longest, longest, ranges), region=pl.lit(name))
@@ -222,8 +221,7 @@ def nvtx_tree(run: MeasuredRun) -> Measurement:
     levels: list[pl.DataFrame] = []
     while inner.height and len(levels) < MOST_LEVELS:
         # What ends later than all before it that are inside of the same range is in none of them.
-        is_outer = (end > end.cum_max().shift(1).over("around")).fill_null(value=True)
-        inner = inner.with_columns(is_outer=is_outer)
+        inner = inner.with_columns(is_outer=(end > end.cum_max().shift(1).over("around")).fill_null(value=True))
         sums = inner.filter("is_outer").group_by("outer", "name").agg(count=pl.len(), total=(end - start).sum())
         path = pl.int_range(pl.len(), dtype=pl.Int64) + sum(level.height for level in levels)
         levels.append(sums.sort("outer", "name").with_columns(path=path))

@@ -112,8 +112,7 @@ def wall_time_title(runs: pl.DataFrame) -> str:
 
 def shown_wall_time(wall: pl.DataFrame) -> pl.DataFrame:
     """Rows of `wall_time` that outputs show: of parts that take a thousandth of the longest wall time in a run or more."""
-    total = pl.col("value_ns").sum().over("run")
-    return wall.filter(pl.col("value_ns").max().over("part") > 0.001 * total.max())
+    return wall.filter(pl.col("value_ns").max().over("part") > 0.001 * pl.col("value_ns").sum().over("run").max())
 
 
 def _wall_time(wall: pl.DataFrame) -> list[list[str]]:

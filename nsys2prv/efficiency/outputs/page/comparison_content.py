@@ -52,8 +52,7 @@ def comparison_page(head: Mapping[str, Any], frames: Frames) -> str:
 
 def comparison_first_html(head: Mapping[str, Any], frames: Frames) -> str:
     """The first screen alone, as a notebook shows it."""
-    shown = comparison_first_screen(head, frames)
-    return notebook_html("comparison_notebook.html.j2", shown, "rows.css", "comparison.css")
+    return notebook_html("comparison_notebook.html.j2", comparison_first_screen(head, frames), "rows.css", "comparison.css")
 
 
 def comparison_first_screen(head: Mapping[str, Any], frames: Frames) -> dict[str, Any]:

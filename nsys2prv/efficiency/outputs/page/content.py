@@ -70,7 +70,6 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
     colours = colours_of_parts((part.name, part.group) for part in first.bar)
     checks, over_time = frames["finding_checks"], TimeCharts.of(frames)
     findings = frames["findings"].sort("place")
-    numbers = frames["finding_numbers"].select("place", "number", "value", "unit")
     return {
         "verdict": first,
         "pieces": [
@@ -79,7 +78,7 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
         ],
         "activities": present(ACTIVITIES, frames["device_bins"]),
         "findings": findings.to_dicts(),
-        "numbers": numbers.rows_by_key("place"),
+        "numbers": frames["finding_numbers"].select("place", "number", "value", "unit").rows_by_key("place"),
         "checks": checks.height,
         "not_decidable": checks.filter(pl.col("result") == "not decidable").height,
         "small_map": over_time and small_map(over_time, small_activity(frames), findings, linked=linked),
@@ -89,8 +88,7 @@ def first_screen(head: Mapping[str, Any], frames: Frames, *, linked: bool = True
 
 def first_screen_html(head: Mapping[str, Any], frames: Frames) -> str:
     """The first screen alone, as a notebook shows it."""
-    shown = {**first_screen(head, frames, linked=False), "title": head["title"]}
-    return notebook_html("notebook.html.j2", shown)
+    return notebook_html("notebook.html.j2", {**first_screen(head, frames, linked=False), "title": head["title"]})
 
 
 def small_activity(frames: Frames) -> Activity:
@@ -105,8 +103,7 @@ def small_map(over_time: TimeCharts, activity: Activity, findings: pl.DataFrame,
     height = min(max(_ROW_HEIGHT * len(activity.rows), _MAP_HEIGHT[0]), _MAP_HEIGHT[1])
     plot = over_time.heat_map(activity, "What devices do over time", height)
     if linked:
-        marked = findings.head(5).drop_nulls(_PLACE)
-        time_charts.mark(plot, marked.select("place", "title", *_PLACE).rows())
+        time_charts.mark(plot, findings.head(5).drop_nulls(_PLACE).select("place", "title", *_PLACE).rows())
     return plot.html()
 
 
@@ -310,5 +307,4 @@ def drawing(name: str, frames: Frames) -> Drawing:
     title, figure_of = DRAWINGS[name]
     if (figure := figure_of(frames)) is None:
         raise UsageError(f"plot {name!r}: this run has nothing to show there")
-    html = notebook_html("drawing.html.j2", {"title": title, "figure": figure}, "rows.css")
-    return Drawing(name, title, html)
+    return Drawing(name, title, notebook_html("drawing.html.j2", {"title": title, "figure": figure}, "rows.css"))

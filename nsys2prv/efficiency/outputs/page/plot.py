@@ -86,9 +86,8 @@ def _powers(low: float, high: float) -> list[float]:
     ([5.0, 10.0, 20.0], [1.0, 10.0, 100.0, 1000.0, 10000.0])
     """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    distance = max(1, (last - first) // 5)
     steps = (1, 2, 5) if last - first <= 2 else (1,)
-    numbers = [step * 10.0**power for power in range(first, last + 1, distance) for step in steps]
+    numbers = [step * 10.0**power for power in range(first, last + 1, max(1, (last - first) // 5)) for step in steps]
     return [number for number in numbers if low <= number <= high] or [low, high]
 
 

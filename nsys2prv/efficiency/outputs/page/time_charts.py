@@ -135,8 +135,7 @@ class TimeCharts:
         """The tree of the devices, a line per efficiency."""
         plot = self._plot("Efficiencies over time", PlotAxis(0, 1.02, "efficiency", named=plots.QUARTERS), 200)
         for efficiency, colour in zip(DEVICE_TREE.of_parts, cycle(plots.LINES), strict=False):
-            width = 1.2 if efficiency.parent else 2.5
-            plot.line(self._middles, self._bins[efficiency.name], colour, width, efficiency.title)
+            plot.line(self._middles, self._bins[efficiency.name], colour, 1.2 if efficiency.parent else 2.5, efficiency.title)
         plot.rules(self._iterations)
         rows = self._bins.select(efficiency.name for efficiency in DEVICE_TREE.of_parts).rows()
         self._tips(plot, [efficiency.title for efficiency in DEVICE_TREE.of_parts], rows)
