@@ -59,14 +59,8 @@ def compare(runs: Sequence[str | Path | EfficiencyResult], options: CompareOptio
     """Compare runs, each as a report, a folder or a glob of reports, what `efficiency --json-file` wrote, or a result, with the
     first of them.
 
-    Raises
-    ------
-    UsageError
-        When there are fewer than two runs, NCCL kernels do not count as the same in all of them, or an option asks for another
-        measurement of what was measured before.
-    Nsys2prvError
-        As of `measure`.
-    """
+    Raises a UsageError when there are fewer than two runs, NCCL kernels do not count as the same in all of them, or an option
+    asks for another measurement of what was measured before; and a Nsys2prvError as of `measure`."""
     if len(runs) < 2:
         raise UsageError("compare: two runs or more are needed; give a report or a folder of reports for each")
     options = options or CompareOptions()

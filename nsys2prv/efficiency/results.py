@@ -182,15 +182,10 @@ class ComparisonResult(Results):
 
 
 def read_efficiency(path: Path) -> EfficiencyResult:
-    """Efficiency numbers that `EfficiencyResult.to_json` wrote, of this version of the program or an earlier one.
+    """Efficiency numbers that `EfficiencyResult.to_json` wrote, of this version of the program or an earlier one: NotEfficiency
+    when the file is another one, or of another version of the format.
 
-    Tables and columns that an earlier version did not have are without rows and null; a warning names them.
-
-    Raises
-    ------
-    NotEfficiency
-        When the file is another one, or of another version of the format.
-    """
+    Tables and columns that an earlier version did not have are without rows and null; a warning names them."""
     try:
         content = json.loads(read_ordinary(path, most=512 << 20).decode())
     except OSError as error:

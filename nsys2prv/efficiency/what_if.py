@@ -157,20 +157,8 @@ def _interval(row: Mapping[str, Any]) -> str:
 
 
 def what_if(arguments: Sequence[str | Path], options: WhatIfOptions | None = None) -> WhatIfResult:
-    """Replay a run with other durations.
-
-    Parameters
-    ----------
-    arguments
-        Reports: files, folders, globs.
-
-    Raises
-    ------
-    UsageError
-        When a change fits nothing of the run.
-    NoDevices
-        When no process uses a GPU.
-    """
+    """Replay a run, of reports (files, folders, globs), with other durations: a UsageError when a change fits nothing of the
+    run, NoDevices when no process uses a GPU."""
     arguments, options = seen_by_workers(arguments, options or WhatIfOptions())
     with memory.limited(memory.bytes_of_process(options.memory, 0)), scratch_folder(options.scratch) as folder:
         return replayed_events(read_events(arguments, options, folder, with_dependencies=True), options)

@@ -206,15 +206,11 @@ class PiecesOfGaps:
     def of_gaps(self, gaps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Pieces of gaps that end with compute kernels, or with the window: rows of `gaps_between` with their number, `gap`.
 
-        Returns
-        -------
-        All pieces, with the columns of PIECE_SCHEMA: `operation`, a place in `run.operations`, is what runs or was waited for;
-        `task` the late rank; `is_waited` whether it was waited for.
-
-        Of those before the launch by a known thread also what that did: `gap`, `device`, `thread`, `begin`, `end`, `part`,
-        `call`, `range` (places in `run.calls`, `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU), and
-        `nccl`, `copy`: what runs on the device (NONE: nothing; without both it is launch-starved).
-        """
+        First all pieces, with the columns of PIECE_SCHEMA: `operation`, a place in `run.operations`, is what runs or was waited
+        for; `task` the late rank; `is_waited` whether it was waited for. Then, of those before the launch by a known thread,
+        also what that did: `gap`, `device`, `thread`, `begin`, `end`, `part`, `call`, `range` (places in `run.calls`,
+        `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU), and `nccl`, `copy`: what runs on the device
+        (NONE: nothing; without both it is launch-starved)."""
         gaps = gaps.with_columns(
             ready=pl.lit(self._first_work, pl.Int64).clip("begin", "end"), is_last=pl.col("next") == NONE
         ).with_columns(last=pl.lit(self._last_work, pl.Int64).clip("ready", "end"))
