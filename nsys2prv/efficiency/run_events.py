@@ -133,25 +133,12 @@ def _kind(task: TaskRows, name: str) -> tuple[str, Device | None]:
 
 @dataclass(frozen=True)
 class Collection:
-    """Intervals, samples, or marks, of some event types.
+    """Intervals, samples, or marks, of some event types; `name` is that in `RunEvents.collections`.
 
-    Attributes
-    ----------
-    name
-        Its name in `RunEvents.collections`.
-    types
-        Event types (of a series, the first); their lanes belong to them.
-    attributes
-        Columns beside `start`, `end`, `row`, `number`, `value`: the event types that fill them, the first that is there.
-    samples
-        There is no `end`.
-    optional
-        It is read only when what waits for what is requested.
-    narrow
-        Columns that need fewer bytes than Int64, as numbers of names do.
-    computed
-        Columns (Float32) that are made of those of several event types, which are named by their numbers.
-    """
+    `types` are event types (of a series, the first); their lanes belong to them. Columns are `start`, `end` (`samples` have
+    none), `row`, `number`, `value`; `attributes`, with the event types that fill them, the first that is there; and `computed`
+    ones (Float32), made of those of several event types, which are named by their numbers. `narrow` need fewer bytes than
+    Int64, as numbers of names do. It is read only when what waits for what is requested if it is `optional`."""
 
     name: str
     types: tuple[int, ...]

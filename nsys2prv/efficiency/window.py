@@ -82,22 +82,13 @@ class RunIterations:
 
 @dataclass(frozen=True)
 class MeasuredWindow:
-    """What is measured, and what is around it.
+    """What is measured: a window called ALL, STEADY or CHOSEN, with its `span` (as all times here ns from the start of the
+    trace); and what is around it.
 
-    Attributes
-    ----------
-    name
-        ALL, STEADY or CHOSEN.
-    span
-        Its start and end; as all times here ns from the start of the trace.
-    program
-        First start and last end of the program's own events: work on devices, calls of CUDA, MPI and the OS, NVTX ranges, and
-        samples of its calling threads. An edge that `--time` chose is where it is.
-    recorded
-        Length of the trace, with what the profiler and others do before and after the program.
-    mpi_work
-        Of a run without GPUs: between the calls that start and end MPI in all processes; None: these are not known.
-    """
+    `program` is from the first start to the last end of the program's own events: work on devices, calls of CUDA, MPI and the
+    OS, NVTX ranges, and samples of its calling threads. An edge that `--time` chose is where it is. `recorded` is the length of
+    the trace, with what the profiler and others do before and after the program. `mpi_work`, of a run without GPUs, is between
+    the calls that start and end MPI in all processes; None: these are not known."""
 
     name: str
     span: Span

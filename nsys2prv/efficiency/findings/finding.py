@@ -187,21 +187,12 @@ class Losses:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a rule found.
+    """What a rule found: `text` says to people what was seen, with its numbers, and `numbers` are all that it is based on.
 
-    Attributes
-    ----------
-    text, numbers
-        For people: what was seen, with its numbers; and all that it is based on.
-    losses
-        At least one device that shows it; of a run without GPUs processes.
-    wall
-        Time by which the run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices.
-    follows
-        Kind of another finding that causes this one: it vanishes with that.
-    advice, title
-        Where those of the rule do not fit: the run does so already, or it is known better.
-    """
+    `losses` are of at least one device that shows it (of a run without GPUs, of processes), and `wall` is the time by which the
+    run is shorter without it at most, ns; None: `saved` estimates it from the costs of devices. It vanishes with another
+    finding that causes it, of the kind that it `follows`. It has its own `advice` and `title` where those of the rule do not
+    fit: the run does so already, or it is known better."""
 
     text: str
     losses: Losses

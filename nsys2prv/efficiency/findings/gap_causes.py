@@ -56,21 +56,13 @@ class GapCause:
 
 @dataclass(frozen=True)
 class GapCauses(Measurement):
-    """Gaps of all devices by length, and by cause for all rules that count gaps.
+    """Gaps of all devices by length, and by cause for all rules that count gaps: `causes` by the kind of the rule, in the order
+    in which they are tried.
 
-    Attributes
-    ----------
-    causes
-        By the kind of the rule, in the order in which they are tried.
-    all_gaps
-        All gaps: sums (`finding.summed`) by `cause` (a place in `causes`, or NO_CAUSE, UNKNOWN_LAUNCH, AT_START, AT_END),
-        `device` and `part`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS.
-    sums
-        Of the gaps of each rule by device and part of the run.
-    gaps
-        Each gap between the first and the last activity: `cause`, `device`, `row` of the thread that launched what follows
-        (-1: not known), `begin`, `end`, and when that `launched` it, ns (null: it calls nothing for it).
-    """
+    `all_gaps` are sums (`finding.summed`) by `cause` (a place in `causes`, or NO_CAUSE, UNKNOWN_LAUNCH, AT_START, AT_END),
+    `device` and `part`: `count`, `cost` (their length, ns) and CAUSE_COLUMNS; `sums` those of the gaps of each rule by device
+    and part. `gaps` are single ones between the first and the last activity: `cause`, `device`, `row` of the thread that
+    launched what follows (-1: not known), `begin`, `end`, and when that `launched` it, ns (null: it calls nothing for it)."""
 
     run: MeasuredRun
     causes: Mapping[str, GapCause]

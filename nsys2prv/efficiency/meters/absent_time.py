@@ -47,20 +47,12 @@ _TITLE = pl.col("part").cast(pl.String).replace_strict(parts.TITLES, return_dtyp
 
 @dataclass(frozen=True)
 class AbsentTime(Measurement):
-    """Compute-absent time of all devices.
+    """Compute-absent time of all devices, as pieces with a `device`, `begin` and `end` (ns).
 
-    Attributes
-    ----------
-    of_hosts
-        Pieces (`device`, `thread`, `begin`, `end`, `part`) in which the launching thread creates something, sleeps or waits.
-    waits_for_nccl
-        Pieces (`device`, `begin`, `end`) in which the next compute kernel waits for an NCCL kernel (`row`, `start`), with
-        their `part`.
-    starved_beside_nccl
-        When devices are launch-starved while NCCL kernels run on them: the next kernel could run beside the collective, and is
-        not launched. Where the launching thread waits for the device, or moves memory, it may wait for the collective: that
-        does not count. `device`, `row` of the launching thread, `begin`, `end` (ns).
-    """
+    In `of_hosts` the launching `thread` creates something, sleeps or waits, and in `waits_for_nccl` the next compute kernel
+    waits for an NCCL kernel (`row`, `start`), both with their `part`. In `starved_beside_nccl` the device is launch-starved
+    while NCCL kernels run on it: the next kernel could run beside the collective, and is not launched by its thread (`row`).
+    Where that waits for the device, or moves memory, it may wait for the collective: that does not count."""
 
     of_hosts: pl.DataFrame
     waits_for_nccl: pl.DataFrame
