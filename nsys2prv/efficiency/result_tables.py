@@ -130,6 +130,11 @@ SPREAD = (
     Column.number("deviation", "standard deviation of the population"),
     Column.share("avg_max", "average / maximum; 1 is balanced"),
 )
+SPAN = (
+    Column.moment("begin_ns", "from the start of the trace"),
+    Column.moment("end_ns", "from the start of the trace"),
+    Column.ns("length_ns", "its length"),
+)
 """Columns that several tables share."""
 
 

@@ -26,15 +26,8 @@ from nsys2prv.vocabulary.wording import did_you_mean
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """Tables of numbers; each is an attribute too: `results.kernels`.
-
-    Attributes
-    ----------
-    head
-        What the numbers are of: the keys of the JSON but `tables`.
-    tables
-        All tables by name, as frames.
-    """
+    """Numbers: `tables` by name, as frames, each of them an attribute too (`results.kernels`); and `head`, what the numbers are
+    of: the keys of the JSON but `tables`."""
 
     head: Mapping[str, Any]
     tables: Frames

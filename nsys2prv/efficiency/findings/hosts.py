@@ -200,8 +200,7 @@ def _process_times(evidence: Evidence) -> pl.DataFrame:
     times = times.with_columns(pl.col("end").fill_null(evidence.length)).fill_null(0)
     work = (pl.col("end") - pl.col("begin")).clip(lower_bound=0)
     in_work = (pl.col("mpi") - pl.col("start_up") - pl.col("shut_down")).clip(lower_bound=0)
-    times = times.with_columns(mpi=pl.min_horizontal(in_work, work))
-    return times.with_columns(outside=work - pl.col("mpi"))
+    return times.with_columns(mpi=pl.min_horizontal(in_work, work)).with_columns(outside=work - pl.col("mpi"))
 
 
 def _losses(evidence: Evidence, processes: pl.DataFrame) -> Losses:

@@ -22,7 +22,7 @@ from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
-from nsys2prv.efficiency.result_tables import Column, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import SPAN, Column, OnConsole, OnPage, Table
 from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.vocabulary import event_types
@@ -67,9 +67,7 @@ CRITICAL_PATH = Table(
     "Longest segments of the critical path",
     "a time in which the critical path is on one row and in one thing",
     (
-        Column.moment("begin_ns", "from the start of the trace"),
-        Column.moment("end_ns", "from the start of the trace"),
-        Column.ns("length_ns", "its length"),
+        *SPAN,
         Column.text("task", "name of the task"),
         Column.text("row", "name of the row: a stream or a thread"),
         Column.text("kind", f"one of {', '.join(KINDS)}"),

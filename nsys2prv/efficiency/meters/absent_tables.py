@@ -9,7 +9,7 @@ import polars as pl
 
 from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, GAPS, LONGEST_GAPS, UNKNOWN_COLUMN
-from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import DEVICE, SPAN, Column, OnConsole, OnPage, Table
 
 MOST_STRETCHES = 200
 """Single stretches that have a row each: the longest."""
@@ -206,9 +206,7 @@ ABSENT_STRETCHES = Table(
     "one stretch of a device in which no compute kernel runs",
     (
         DEVICE,
-        Column.moment("begin_ns", "from the start of the trace"),
-        Column.moment("end_ns", "from the start of the trace"),
-        Column.ns("length_ns", "its length"),
+        *SPAN,
         Column.text("next", "compute kernel that ends it; null at the end"),
         Column.moment("launched_ns", "when that was launched; null when not known"),
         *_THREAD,

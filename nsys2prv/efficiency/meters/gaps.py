@@ -14,7 +14,7 @@ from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.host_states import COMPUTING, UNSCHEDULED
 from nsys2prv.efficiency.intervals import NONE, Elapsed, Intervals, Mask, Numbers
 from nsys2prv.efficiency.measured_run import MeasuredRun
-from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
+from nsys2prv.efficiency.result_tables import DEVICE, SPAN, Column, OnConsole, OnPage, Table
 
 CLASSES_NS = (0, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 """Shortest length of each class."""
@@ -52,9 +52,7 @@ LONGEST_GAPS = Table(
     "one idle time of a device",
     (
         DEVICE,
-        Column.moment("begin_ns", "from the start of the trace"),
-        Column.moment("end_ns", "from the start of the trace"),
-        Column.ns("length_ns", "its length"),
+        *SPAN,
         Column.text("before", "what ended last before it; null at the start of the trace"),
         Column.text("after", "what starts first after it; null at the end of the trace"),
         Column.text("task", "task of the launching thread; null when not known"),

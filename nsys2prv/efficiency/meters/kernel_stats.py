@@ -31,6 +31,7 @@ _LEAST_EXECUTIONS = 20
 _LEAST_SHARE = 0.05
 _DEEPEST_VALLEY = 0.5
 
+_EXECUTIONS = (Column.count("count", "executions"), Column.ns("total_ns", "sum of durations"))
 FAMILIES = Table(
     "families",
     "Kernel families",
@@ -38,8 +39,7 @@ FAMILIES = Table(
     (
         Column.text("family", "what its kernels do"),
         Column.count("kernels", "names of kernels in it"),
-        Column.count("count", "executions"),
-        Column.ns("total_ns", "sum of durations"),
+        *_EXECUTIONS,
         Column.mean_ns("mean_ns", "mean duration"),
         Column.share("share", "of the sum of durations of all kernels"),
     ),
@@ -55,8 +55,7 @@ KERNELS = Table(
         Column.text("kernel", "name, as in the trace"),
         Column.text("family", "what it does"),
         Column.text("kind", "`kernel`, `nccl` or `graph`"),
-        Column.count("count", "executions"),
-        Column.ns("total_ns", "sum of durations"),
+        *_EXECUTIONS,
         Column.share("share", "of the sum of durations of all kernels"),
         Column.mean_ns("mean_ns", "mean duration"),
         Column.ns("min_ns", "shortest"),
@@ -80,8 +79,7 @@ KERNEL_DEVICES = Table(
     (
         Column.text("kernel", "name"),
         DEVICE,
-        Column.count("count", "executions"),
-        Column.ns("total_ns", "sum of durations"),
+        *_EXECUTIONS,
         Column.mean_ns("mean_ns", "mean duration"),
         Column.ns("median_ns", "median"),
     ),
