@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from nsys2prv.run.options import MEASURE, SELECT, ReadOptions, TimeRange, one_of, option, texts, time_range
 from nsys2prv.vocabulary.wording import short
 
-BINS = 100
-"""Bins of the tables over time."""
-
 ALL, STEADY, CHOSEN = "all", "steady", "chosen"
 """Windows of a run: the whole program, its iterations without those of the warm-up, and one given by its times."""
 
@@ -83,7 +80,7 @@ class EfficiencyOptions(ReadOptions):
         None, "Efficiencies of each iteration, which is the n-th NVTX range of this name.", "NAME", group=MEASURE
     )
     no_critical_path: bool = option(False, "Do not look for the critical path: saves its time.", group=MEASURE)
-    bins: int = option(BINS, "Bins of the tables over time.", "N", least=1, most=10_000, group=MEASURE)
+    bins: int = option(100, "Bins of the tables over time.", "N", least=1, most=10_000, group=MEASURE)
 
 
 class ScalingKind(str, enum.Enum):

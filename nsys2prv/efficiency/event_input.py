@@ -38,8 +38,6 @@ from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.vocabulary import wording
 from nsys2prv.vocabulary.event_types import LANES_OF_A_MEMBER
 
-_MOST_FAILED = 3
-"""Calls that failed, and are named."""
 _LAUNCHES = "launches"
 _BYTES_OF_INTERVAL, _BYTES_OF_SAMPLE = 380, 40
 """What measuring takes at most for each interval and each sample, with its columns."""
@@ -136,7 +134,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
     # Where kernels ran few calls fail, and many would be looked through.
     failures = [failed_calls(opened.report) for opened in plan.reports if not _has_kernels(opened)]
     failed = pl.concat([pl.DataFrame(schema={"label": pl.String, "count": pl.Int64, "error": pl.String}), *failures])
-    causes = ", ".join(f"{count:,} of {label} ({error})" for label, count, error in failed.head(_MOST_FAILED).iter_rows())
+    causes = ", ".join(f"{count:,} of {label} ({error})" for label, count, error in failed.head(3).iter_rows())
     return RunEvents(
         inputs=tuple(str(argument) for argument in arguments),
         title=first.name if count == 1 else f"{first.parent.name or first.name} ({count} reports)",

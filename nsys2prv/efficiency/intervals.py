@@ -22,7 +22,6 @@ Floats = npt.NDArray[np.float64]
 
 NONE = -1
 """A place of nothing."""
-_BITS = 63
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class _Code:
         first = min((int(column.min()) for column in times if len(column)), default=0)
         span = max((int(column.max()) for column in times if len(column)), default=0) - first
         bits = max(span, 1).bit_length()
-        if groups.bit_length() + bits + spare <= _BITS:
+        if groups.bit_length() + bits + spare <= 63:
             return cls(groups, bits, first)
         distinct = np.unique(np.concatenate(times))
         return cls(groups, len(distinct).bit_length(), first, distinct)

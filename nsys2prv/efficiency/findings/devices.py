@@ -206,7 +206,6 @@ class Imbalance(FindingRule, kind="imbalance", needs=(rule.SEVERAL_DEVICES, rule
 _USUAL = 0.9
 """Of the busy bins of a device, in the order of their clocks, the place of the usual one."""
 _CLOCK = r"(?i)\bGPC Clock"
-_TO_HERTZ = {"[MHz]": 1e6, "[kHz]": 1e3}
 
 
 def _busy_clocks(evidence: Evidence) -> pl.DataFrame:
@@ -248,7 +247,7 @@ class ClockThrottling(FindingRule, kind="clock-throttling", needs=(rule.CLOCKS,)
         is_slow = pl.col("device").is_in([evidence.name(index) for index in losses.indices])
         low = low.filter(is_slow).sort(ratio, maintain_order=True)
         first = low.row(0, named=True)
-        unit = next((factor for name, factor in _TO_HERTZ.items() if name in first["metric"]), 1.0)
+        unit = next((factor for name, factor in {"[MHz]": 1e6, "[kHz]": 1e3}.items() if name in first["metric"]), 1.0)
         # All devices have to wait for the one that loses most at a time.
         wall = int(low.group_by("bin").agg(pl.col("cost").max())["cost"].sum())
         finding = self.finding(
@@ -307,7 +306,6 @@ _WARP = 32
 _REGISTERS_OF_WARP = 256
 """Registers are given to warps in such portions."""
 _MATRIX = r"^(?:Grouped GEMM|GEMM|GEMV|Convolution (?:forward|data|weight)|.*[Aa]ttention)"
-_OF_TENSOR_CORES = "tf32|bf16|fp16|fp8|fp4"
 _ATTENTION, _ATTENTION_IN_FP32 = "(?i)fmha_cutlass[fb]_b?f16|flash", "(?i)fmha_cutlass[fb]_f32"
 """Names of kernels of attention in half and in full precision, which their families do not say."""
 _FASTER = 16
@@ -366,7 +364,7 @@ class LayoutChanges(_KernelRule, kind="layout-changes"):
 
 def _matrix_kernels(evidence: Evidence) -> list[list[int]]:
     """Values of kernels of matrices that use tensor cores, and of those in fp32."""
-    kinds = ((_OF_TENSOR_CORES, _ATTENTION), ("fp32", _ATTENTION_IN_FP32))
+    kinds = (("tf32|bf16|fp16|fp8|fp4", _ATTENTION), ("fp32", _ATTENTION_IN_FP32))
     return [_values(evidence, f"{_MATRIX}.* (?:{of})(?: |$)", names) for of, names in kinds]
 
 

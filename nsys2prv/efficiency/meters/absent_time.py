@@ -35,7 +35,6 @@ _STARVED_PARTS = [
     name for name, state in zip(parts.OF_STATES, host_states.NAMES, strict=True) if state not in _WAITS_FOR_DEVICE
 ]
 _FOUND_PARTS = [parts.OF_STATES[state] for state in (*range(host_states.FIRST_CALL), *host_states.WAITING)]
-_NCCL_PARTS = ["late_rank", "transfer", "communication"]
 _MUCH_QUEUED = 0.03
 """Part of the time of devices from which on work that starts late without a recorded reason is a warning."""
 _LENGTH = pl.col("end") - pl.col("begin")
@@ -204,7 +203,7 @@ def _sums_of_pieces(run: MeasuredRun, pieces: pl.DataFrame) -> dict[str, pl.Data
     of_gaps = pieces.group_by("gap", *_PART_KEY).agg(total=_LENGTH.sum(), late=long.sum(), times_late=long.len().cast(pl.Int64))
     sums = {"count": pl.len().cast(pl.Int64), "longest": total.max()}
     by_part = of_gaps.group_by(_PART_KEY).agg(pl.col("total", "late", "times_late").sum(), **sums)
-    waits = pieces.filter(pl.col("part").is_in(_NCCL_PARTS) & pl.col("is_waited"))
+    waits = pieces.filter(pl.col("part").is_in(["late_rank", "transfer", "communication"]) & pl.col("is_waited"))
     return {"parts": by_part, "waits_for_nccl": waits.select("device", "row", "start", "begin", "end", "part")}
 
 

@@ -29,8 +29,6 @@ _STARTS = {
 }
 """How earlier outputs begin."""
 _NO_PERMISSION = "there is no permission to write in {}"
-_DLB_VERSION = "3.6.0"
-"""Version of the format of TALP."""
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -64,7 +62,7 @@ def as_talp(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> dict
         name = row["region"] if row["region"] not in regions else f"{row['region']} ({row['domain']})"
         regions[name] = _region(row, nodes, row["count"], (0, 0), None)
     return {
-        "dlbVersion": _DLB_VERSION,
+        "dlbVersion": "3.6.0",
         # Near the start, where a file of this program is recognized by it.
         "nsys2prv": {"version": __version__, "nccl": head["nccl"], "inputs": head["inputs"]},
         "timestamp": head["began"] or datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S"),

@@ -91,10 +91,10 @@ def _powers(low: float, high: float) -> list[float]:
     return [number for number in numbers if low <= number <= high] or [low, high]
 
 
-def time_axis(low: float, high: float, title: str = "", *, is_log: bool = False) -> PlotAxis:
+def time_axis(low: float, high: float, title: str, *, is_log: bool = False) -> PlotAxis:
     """An axis of times in ns, written in the unit that fits the largest."""
     divisor, name = unit(high, TIMES)
-    return PlotAxis(low, high, f"{title} [{name}]".strip(), is_log, divisor)
+    return PlotAxis(low, high, f"{title} [{name}]", is_log, divisor)
 
 
 @dataclass
