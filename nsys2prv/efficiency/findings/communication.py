@@ -356,7 +356,6 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
         worst, first = chain[0], chain[-1]
         cost, name, ranks = worst["lost"], evidence.name(worst["device"]), evidence.ranks_of([worst["device"]])
         awaited = ", then ".join(evidence.name(rank["device"]) for rank in chain[1:])
-        unknown = f"nothing that was measured explains why {evidence.name(first['device'])} is late"
         wall, kinds = (cost, ()) if cause is None else (min(cost, cause.longer), cause.kinds)
         is_worst = _in_communicator(worst) & (pl.col("device") == worst["device"]) & pl.col("is_last")
         losses = Losses.of_events(evidence.run, waits.filter(is_worst).with_columns(cost="lost"))
@@ -372,7 +371,7 @@ class Straggler(FindingRule, kind="straggler", needs=(rule.SEVERAL_DEVICES, rule
             lost=cost,
             longer=cause.longer if cause else None,
             awaited=f"it waits itself in another communicator for {awaited}; " if awaited else "",
-            cause=cause.text if cause else unknown,
+            cause=cause.text if cause else f"nothing that was measured explains why {evidence.name(first['device'])} is late",
         )
         findings = {kind: evidence.finding(kind) for kind in kinds if kinds != _ELSEWHERE}
         follows = (kind for kind, of in findings.items() if of and first["device"] in of.losses.indices)

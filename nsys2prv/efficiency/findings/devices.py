@@ -291,11 +291,7 @@ class IdleTensorCores(FindingRule, kind="idle-tensor-cores", needs=(rule.TENSOR_
         longest = idle.sort("time_ns", "name", descending=[True, False]).row(0, named=True)
         mean = float((idle["mean"] * idle["time_ns"]).sum()) / max(int(idle["time_ns"].sum()), 1) / 100
         return self.finding(
-            losses,
-            kernels=idle["name"].n_unique(),
-            active=mean,
-            name=short(longest["name"]),
-            longest=longest["time_ns"],
+            losses, kernels=idle["name"].n_unique(), active=mean, name=short(longest["name"]), longest=longest["time_ns"]
         )
 
 

@@ -338,8 +338,7 @@ def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
         start_skew_ns=pl.col("late_start").max(),
         end_skew_ns=pl.col("late_end").max(),
     )
-    ordered = sums.sort("waited_ns", "undecided_ns", "begin_ns", _ID, descending=[True, True, False, False])
-    return ordered.head(MOST_COLLECTIVES)
+    return sums.sort("waited_ns", "undecided_ns", "begin_ns", _ID, descending=[True, True, False, False]).head(MOST_COLLECTIVES)
 
 
 def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:

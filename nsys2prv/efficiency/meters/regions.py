@@ -156,12 +156,10 @@ def iterations_in_window(run: MeasuredRun) -> pl.DataFrame:
 def nvtx_regions(run: MeasuredRun) -> Measurement:
     """The table `regions`, those that take most time first."""
     inside, length = ranges_of_tasks(run, run.options.regions), pl.col("end") - pl.col("begin")
-    by_slot = (
-        inside.group_by("slot", "region", "domain")
-        .agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), max_ns=length.max(), tasks=pl.col("task").n_unique())
-        .sort("total_ns", "slot", descending=[True, False])
-        .head(MOST_REGIONS)
+    sums = inside.group_by("slot", "region", "domain").agg(
+        count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), max_ns=length.max(), tasks=pl.col("task").n_unique()
     )
+    by_slot = sums.sort("total_ns", "slot", descending=[True, False]).head(MOST_REGIONS)
     of_slots = trees(run, *times_in_ranges(run, inside.join(by_slot, on="slot", how="semi")))
     return Measurement(tables={REGIONS: by_slot.join(of_slots, on="slot", how="left", maintain_order="left")})
 
