@@ -41,8 +41,7 @@ def small_run(folder: Path) -> Path:
         report = ReportBuilder(host="node01", rank=rank, with_mpi=True, ranks=2, pid=1000 + rank).gpu(rank)
         report.kernel("gemm(float*)", 100, 300, launch=(10, 20), registersPerThread=32)
         report.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", 350, 500, launch=(30, 40), stream=8)
-        report.mpi_collective("MPI_Barrier", 700, 1000)
-        report.metric("SM Active [Throughput %]", 200, 50, gpu=rank)
+        report.mpi_collective("MPI_Barrier", 700, 1000).metric("SM Active [Throughput %]", 200, 50, gpu=rank)
         report.write(folder / f"rank{rank}.sqlite")
     return folder
 

@@ -56,8 +56,7 @@ def test_hardly_any_work_and_a_long_start_and_end(tmp_path: Path) -> None:
     made.api_call("cudaMalloc_v3020", 0, 200 * MS)
     made.os_call("read", 200 * MS, 490 * MS)
     made.kernel("k(int)", 500 * MS, 503 * MS, launch=(499 * MS, 500 * MS))
-    made.os_call("close", 680 * MS, 700 * MS)
-    made.os_call("ioctl", 503 * MS, 508 * MS)
+    made.os_call("close", 680 * MS, 700 * MS).os_call("ioctl", 503 * MS, 508 * MS)
     for begin in (510, 580):
         made.api_call("cuModuleUnload", begin * MS, (begin + 60) * MS)
         made.os_call("ioctl", begin * MS, (begin + 59) * MS)
@@ -131,8 +130,7 @@ def test_at_the_end_the_thread_counts_that_still_works(tmp_path: Path) -> None:
 
 def test_what_the_profiler_sets_up_is_no_start_of_the_program(tmp_path: Path) -> None:
     made = report()
-    made.os_call("open", 0, 1 * MS)
-    made.profiler("CUDA profiling", 0, 350 * MS)
+    made.os_call("open", 0, 1 * MS).profiler("CUDA profiling", 0, 350 * MS)
     made.kernel("k(int)", 500 * MS, 900 * MS, launch=(499 * MS, 500 * MS))
     result = measured(tmp_path, made)
     assert finding(result, "profiler-set-up")["cost_ns"] == 350 * MS
@@ -266,8 +264,7 @@ def test_tensor_cores_that_are_idle_in_matrix_multiplications(tmp_path: Path, us
     for index in range(100):
         made.kernel("sm80_xmma_gemm_f32f32_128x128(int)", index * MS, index * MS + 800 * US)
         made.kernel("k(int)", index * MS + 800 * US, (index + 1) * MS)
-        made.metric(TENSOR, index * MS + 500 * US, use)
-        made.metric(TENSOR, index * MS + 900 * US, 0)
+        made.metric(TENSOR, index * MS + 500 * US, use).metric(TENSOR, index * MS + 900 * US, 0)
     kinds = measured(tmp_path, made).findings["kind"].to_list()
     assert kinds == (["idle-tensor-cores"] if found else [])
 

@@ -178,12 +178,10 @@ def test_a_thread_that_sleeps_does_not_compute(tmp_path: Path) -> None:
 
 def test_without_gpus_hosts_compute_or_are_off_their_cpus(tmp_path: Path) -> None:
     report = ReportBuilder()
-    report.os_call("read", 0, 100 * MS)
-    report.on_cpu(0, 400 * MS).on_cpu(900 * MS, 1_000 * MS)
+    report.os_call("read", 0, 100 * MS).on_cpu(0, 400 * MS).on_cpu(900 * MS, 1_000 * MS)
     report.os_call("read", 950 * MS, 1_000 * MS)
     # A helper of the driver without a name, and what nsys does for itself on the thread of the program.
-    report.on_cpu(100 * MS, 101 * MS, tid=3_000)
-    report.profiler("CUDA profiling initialization", 200 * MS, 350 * MS)
+    report.on_cpu(100 * MS, 101 * MS, tid=3_000).profiler("CUDA profiling initialization", 200 * MS, 350 * MS)
     # A thread that is there for 200 ms.
     report.on_cpu(600 * MS, 700 * MS, tid=4_000).on_cpu(750 * MS, 800 * MS, tid=4_000)
     found = measured(tmp_path, report)

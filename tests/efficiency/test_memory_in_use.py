@@ -24,8 +24,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     reports = [ReportBuilder(host="node", pid=100 + rank).gpu(rank).mpi_rank(rank) for rank in range(2)]
     for rank, report in enumerate(reports):
         report.kernel("k", 0, 1_000, launch=(0, 0), device=rank)
-        report.memory_use(150, 2 * GIB, device=rank)
-        report.memory_use(250, (3 + rank) * GIB, device=rank)
+        report.memory_use(150, 2 * GIB, device=rank).memory_use(250, (3 + rank) * GIB, device=rank)
         report.memory_use(260, (3 + rank) * GIB, device=rank, freed=True)
         report.memory_use(650, GIB, device=rank, kind=MANAGED)
     return written(tmp_path_factory.mktemp("memory"), *reports)

@@ -26,8 +26,7 @@ def training() -> ReportBuilder:
     report = ReportBuilder().gpu(0)
     for number in range(2):
         begin = 1_000 * number
-        report.nvtx_range(f"iteration {number}", begin, begin + 1_000)
-        report.nvtx_range("load", begin, begin + 300)
+        report.nvtx_range(f"iteration {number}", begin, begin + 1_000).nvtx_range("load", begin, begin + 300)
         report.nvtx_range("forward", begin + 300, begin + 900)
         report.nvtx_range("layer 1", begin + 300, begin + 500).nvtx_range("layer 2", begin + 500, begin + 800)
         report.kernel("k", begin + 320, begin + 900, launch=(begin + 310, begin + 320))

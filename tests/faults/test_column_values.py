@@ -77,8 +77,7 @@ def test_one_damaged_end_makes_no_trace_of_centuries(form: str, command_line: Co
 def test_values_that_no_tool_shows_exactly_are_left_out_and_counted(number: int, command_line: CommandLine) -> None:
     report = small_report(1, context=number, stream=number)
     report.copy(100, 120, number, launch=(90, 95))
-    report.nvtx_range("step", 0, 200, payload={"batch": number})
-    report.nvtx_range("layer", 0, 100, int64Value=number)
+    report.nvtx_range("step", 0, 200, payload={"batch": number}).nvtx_range("layer", 0, 100, int64Value=number)
     report.metric("power", 50, number)
     report.write(command_line.folder / "x.sqlite")
 

@@ -119,8 +119,7 @@ def test_the_main_thread_is_first(tmp_path: Path) -> None:
 def test_a_gpu_that_no_process_uses_has_its_row_in_a_task_of_the_node(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0)
     for gpu in range(2):
-        report.gpu(gpu)
-        report.metric("SM Active", 5, 50, gpu=gpu)
+        report.gpu(gpu).metric("SM Active", 5, 50, gpu=gpu)
     report.kernel("k", 0, 10, device=0)
     found = tasks(tmp_path, report)
     assert streams(found) == [["CUDA-D0.S7-node01", "Metrics GPU0"], ["Metrics GPU1"]]

@@ -150,8 +150,7 @@ def test_time_is_cut_with_units_and_intervals_over_the_edge_are_clipped(tmp_path
 
 def test_a_launch_line_is_kept_only_where_both_its_ends_are(tmp_path: Path) -> None:
     report = ReportBuilder()
-    report.gpu(0)
-    report.nvtx_range("whole", 0, 1000)
+    report.gpu(0).nvtx_range("whole", 0, 1000)
     report.kernel("before", 250, 320, launch=(100, 110))
     report.kernel("reaches in", 150, 240, launch=(120, 130), stream=8)
     report.kernel("inside", 400, 420, launch=(300, 310))

@@ -320,11 +320,9 @@ def woken(folder: Path, report: ReportBuilder) -> list[tuple[object, ...]]:
 )
 def test_a_wait_ends_soon_after_the_call_that_ended_it(tmp_path: Path, waiting: str, ending: str) -> None:
     report = ReportBuilder()
-    report.os_call("poll", 0, 5 * US)
-    report.os_call(waiting, 10 * US, 120 * US, tid=1001)
+    report.os_call("poll", 0, 5 * US).os_call(waiting, 10 * US, 120 * US, tid=1001)
     report.os_call(ending, 40 * US, 42 * US)  # too early
-    report.os_call(ending, 100 * US, 102 * US)
-    report.os_call("write", 112 * US, 114 * US)
+    report.os_call(ending, 100 * US, 102 * US).os_call("write", 112 * US, 114 * US)
     pairs = woken(tmp_path, report)
     assert (SECOND, 10, 120, FIRST, 100) in pairs
     assert len([pair for pair in pairs if pair[0] == SECOND]) == 1
@@ -344,8 +342,7 @@ def test_a_wait_ends_soon_after_the_call_that_ended_it(tmp_path: Path, waiting: 
 def test_other_calls_do_not_end_it(tmp_path: Path, ending: str, start: int, end: int, tid: int, pid: int) -> None:
     report = ReportBuilder()
     report.process(2000, "other")
-    report.os_call("poll", 0, US)
-    report.os_call("pthread_cond_wait", 10 * US, 120 * US, tid=1001)
+    report.os_call("poll", 0, US).os_call("pthread_cond_wait", 10 * US, 120 * US, tid=1001)
     report.os_call(ending, start * US, end * US, tid=tid, pid=pid)
     assert not woken(tmp_path, report)
 
@@ -355,8 +352,7 @@ def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> N
     report.os_call("poll", 0, US)
     for tid in (1001, 1002):
         report.os_call("pthread_cond_wait", 10 * US, (tid - 900) * US, tid=tid)
-    report.os_call("pthread_cond_broadcast", 80 * US, 82 * US)
-    report.os_call("pthread_cond_broadcast", 90 * US, 92 * US)
+    report.os_call("pthread_cond_broadcast", 80 * US, 82 * US).os_call("pthread_cond_broadcast", 90 * US, 92 * US)
     # Those that take their mutex later were woken as well, but not what ends long after that.
     for tid, end in ((1003, 1500), (1004, 2500)):
         report.os_call("pthread_cond_wait", 10 * US, end * US, tid=tid)
@@ -389,8 +385,7 @@ def test_a_thread_that_was_asleep_itself_is_not_the_cause(tmp_path: Path, sleeps
     report = ReportBuilder()
     report.os_call("poll", 0, 5 * US, tid=1002)
     # The helper sleeps from before the wait until shortly before its end; then it signals.
-    report.os_call(sleeps, 10 * US, 90 * US, tid=1001)
-    report.os_call("sem_wait", 50 * US, 120 * US)
+    report.os_call(sleeps, 10 * US, 90 * US, tid=1001).os_call("sem_wait", 50 * US, 120 * US)
     for time in range(20, 80, 2):
         report.os_call("write", time * US, (time + 1) * US, tid=1002)
     report.os_call("sem_post", 100 * US, 102 * US, tid=1001)

@@ -144,10 +144,8 @@ def test_a_collective_may_lack_ranks(tmp_path: Path) -> None:
 def test_members_of_a_window_have_its_times(tmp_path: Path) -> None:
     reports = ranks(2)
     for rank, report in enumerate(reports):
-        report.mpi_collective("MPI_Barrier", 10 * rank, 50)
-        report.mpi_collective("MPI_Barrier", 80 + 10 * rank, 120)
-        report.mpi_collective("MPI_Barrier", 200 + 10 * rank, 250)
-        report.mpi_collective("MPI_Barrier", 400 + 10 * rank, 450)
+        report.mpi_collective("MPI_Barrier", 10 * rank, 50).mpi_collective("MPI_Barrier", 80 + 10 * rank, 120)
+        report.mpi_collective("MPI_Barrier", 200 + 10 * rank, 250).mpi_collective("MPI_Barrier", 400 + 10 * rank, 450)
     members = matched(tmp_path, reports, (85, 300))
     assert members.select("row", "start", "end", "awaited_row", "awaited_start").rows() == [
         (0, 0, 35, 1, 5),

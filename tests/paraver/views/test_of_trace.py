@@ -28,9 +28,7 @@ TABLE = read_view_table()
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder = ReportBuilder(host="node01")
     builder.kernel("gemm", 1000, 2000, launch=(100, 200))
-    builder.nvtx_range("outer", 50, 3000)
-    builder.metric("Tensor Active", 500, 10)
-    builder.metric("Tensor Active", 1500, 30)
+    builder.nvtx_range("outer", 50, 3000).metric("Tensor Active", 500, 10).metric("Tensor Active", 1500, 30)
     return builder.gpu().write(tmp_path_factory.mktemp("views") / "report.sqlite")
 
 

@@ -18,16 +18,13 @@ def _read(report: ReportBuilder, folder: Path, kind: str, ranks: dict[int, int] 
 
 def test_mpi_collectives_say_how_they_tie_the_ranks(tmp_path: Path) -> None:
     report = ReportBuilder().mpi_rank(1).communicator(rank=1, size=4)
-    report.mpi_collective("MPI_Allreduce", 10, 20, size=800)
-    report.mpi_collective("MPI_Bcast", 30, 40, size=0, root=0)
-    report.mpi_collective("MPI_Reduce", 50, 60, size=8, root=1)
-    report.mpi_collective("MPI_Allgatherv", 70, 80, size=16)
+    report.mpi_collective("MPI_Allreduce", 10, 20, size=800).mpi_collective("MPI_Bcast", 30, 40, size=0, root=0)
+    report.mpi_collective("MPI_Reduce", 50, 60, size=8, root=1).mpi_collective("MPI_Allgatherv", 70, 80, size=16)
     # Without data.
     report.mpi_collective("MPI_Allreduce", 85, 86, size=0, received=0)
     report.mpi_collective("MPI_Allgatherv", 87, 88, size=0, received=16)
     # Started only, and of no rule.
-    report.mpi_collective("MPI_Iallreduce", 90, 91, size=8)
-    report.mpi_collective("MPI_Alltoallv", 91, 92, size=8, received=8)
+    report.mpi_collective("MPI_Iallreduce", 90, 91, size=8).mpi_collective("MPI_Alltoallv", 91, 92, size=8, received=8)
     report.mpi_collective("MPI_Scan", 92, 93, size=8)
 
     found = _read(report, tmp_path, "mpi", {report.global_pid(): 1})
@@ -43,8 +40,7 @@ def test_mpi_collectives_say_how_they_tie_the_ranks(tmp_path: Path) -> None:
 
 def test_without_ranks_collectives_with_a_root_are_left_out(tmp_path: Path) -> None:
     report = ReportBuilder().communicator(rank=1, size=4)
-    report.mpi_collective("MPI_Barrier", 10, 20)
-    report.mpi_collective("MPI_Bcast", 30, 40, size=0, root=0)
+    report.mpi_collective("MPI_Barrier", 10, 20).mpi_collective("MPI_Bcast", 30, 40, size=0, root=0)
     assert _read(report, tmp_path, "mpi")["rule"].to_list() == [ALL]
 
 

@@ -75,9 +75,7 @@ def test_equal_handles_of_two_processes_are_different_requests(tmp_path: Path) -
     report = ReportBuilder(pid=1000)
     for rank, pid in enumerate((1000, 2000)):
         report.process(pid)
-        report.mpi_rank(rank, pid=pid)
-        report.communicator(WORLD, rank=rank, size=2)
-        report.mpi_other("MPI_Init", 0, 10, pid=pid)
+        report.mpi_rank(rank, pid=pid).communicator(WORLD, rank=rank, size=2).mpi_other("MPI_Init", 0, 10, pid=pid)
         report.mpi_p2p("MPI_Irecv", 20, 30, partner=1 - rank, size=8, request=70, pid=pid)
         report.mpi_p2p("MPI_Send", 40 + rank, 50, partner=1 - rank, size=8, pid=pid)
         report.mpi_wait("MPI_Wait", 60, 70 + rank, requests=(70,), pid=pid)

@@ -176,13 +176,10 @@ def values_at(trace: WholeTrace, time: int) -> dict[str, object]:
 
 def test_numbers_and_categories_of_events_are_in_the_trace(tmp_path: Path) -> None:
     report = ReportBuilder()
-    report.nvtx_category(1, "io", domain="app").nvtx_category(1, "compute")
-    report.nvtx_range("whole", 0, 1000)
+    report.nvtx_category(1, "io", domain="app").nvtx_category(1, "compute").nvtx_range("whole", 0, 1000)
     report.nvtx_range("a", 100, 900, int64Value=-5, category=1, domain="app")
-    report.nvtx_range("b", 200, 800, uint32Value=7, category=1)
-    report.nvtx_range("c", 300, 400, category=9)
-    report.nvtx_mark("loss", 310, doubleValue=0.25)
-    report.nvtx_mark("huge", 320, doubleValue=1e300)
+    report.nvtx_range("b", 200, 800, uint32Value=7, category=1).nvtx_range("c", 300, 400, category=9)
+    report.nvtx_mark("loss", 310, doubleValue=0.25).nvtx_mark("huge", 320, doubleValue=1e300)
     report.nvtx_mark("none", 330, doubleValue=float("nan"), category=0)
     report.nvtx_start_end("free", 340, 500, floatValue=-1.5, category=1)
     report.nvtx_start_end("other", 350, 600, uint64Value=-1)

@@ -85,8 +85,7 @@ def test_calls_of_nvshmem_are_told_from_other_ranges(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.nvtx_range("nvshmem_barrier_all", 10, 20, domain="NVSHMEM")
     report.nvtx_range("nvshmem_putmem_nbi", 30, 40, domain="NVSHMEM", registered=True)
-    report.nvtx_range("nvshmem_quiet", 50, 60, domain="NVSHMEM")
-    report.nvtx_range("nvshmem_malloc", 70, 80, domain="NVSHMEM")
+    report.nvtx_range("nvshmem_quiet", 50, 60, domain="NVSHMEM").nvtx_range("nvshmem_malloc", 70, 80, domain="NVSHMEM")
     report.nvtx_range("nvshmem_barrier_all", 90, 100)
 
     summary = translate_reports(tmp_path, report)

@@ -97,8 +97,7 @@ def test_instances_of_a_gpu_have_rows_of_their_own(tmp_path: Path) -> None:
 def json_report(*, duplicate: bool = False) -> ReportBuilder:
     """Metrics as schema 3.0 has them, and rows of another plugin."""
     report = ReportBuilder(schema="3.0.0")
-    report.gpu(0)
-    report.nvtx_range("all", 0, 100)
+    report.gpu(0).nvtx_range("all", 0, 100)
     names = (PERCENTAGE, CLOCK, 'odd "name" / [x]')
     report.row("GENERIC_EVENT_SOURCES", sourceId=1, data=json.dumps({"Name": "GpuMetrics", "TimeSource": "SessionNs"}))
     report.row("GENERIC_EVENT_SOURCES", sourceId=2, data=json.dumps({"Name": "EFA"}))

@@ -58,8 +58,7 @@ def test_an_adapter_has_its_rates_per_second_and_0_after_the_last_sample(tmp_pat
 def test_metrics_of_one_moment_stand_on_one_line(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     nic = report.nic("mlx5_0")
-    report.network_metric(nic, "A", 0, 1000, 5, unit="packets/ms")
-    report.network_metric(nic, "B", 0, 1000, 6, unit="ticks/ms")
+    report.network_metric(nic, "A", 0, 1000, 5, unit="packets/ms").network_metric(nic, "B", 0, 1000, 6, unit="ticks/ms")
     lines = translate_reports(tmp_path, report).prv.read_text().splitlines()[1:]
     assert lines == ["2:0:1:1:1:0:9300:5000:9301:6000", "2:0:1:1:1:1000:9300:0:9301:0"]
 
@@ -244,8 +243,7 @@ def test_fields_of_a_plugin_are_samples_and_labels(tmp_path: Path, form: str) ->
 
 def test_times_of_plugins_that_are_not_in_the_session_s_clock_are_left_out(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
-    report.plugin_event("P", "t", None, {"a": 1}, raw_time=700)
-    report.plugin_event("P", "t", None, {"a": 2}, raw_time=900)
+    report.plugin_event("P", "t", None, {"a": 1}, raw_time=700).plugin_event("P", "t", None, {"a": 2}, raw_time=900)
     summary = translate_reports(tmp_path, report)
     assert samples(summary) == {("P t", "P t a"): [(0, 1), (200, 2)]}
 
@@ -260,8 +258,7 @@ def test_times_of_plugins_that_are_not_in_the_session_s_clock_are_left_out(tmp_p
 
 def test_an_event_of_a_plugin_that_is_damaged_does_not_cost_the_others(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
-    report.plugin_event("P", "t", 0, {"a": 1, "b": [1, 2], "c": {"x": 1}})
-    report.plugin_event("P", "t", 10, {"a": 2})
+    report.plugin_event("P", "t", 0, {"a": 1, "b": [1, 2], "c": {"x": 1}}).plugin_event("P", "t", 10, {"a": 2})
     for time, text in ((20, '{"a": 3'), (30, "[4]"), (40, "{}")):
         report.plugin_event("P", "t", time, {"a": 0})
         report._rows["GENERIC_EVENTS"][-1]["data"] = text
@@ -349,11 +346,8 @@ def test_inspect_names_the_adapters_and_what_is_sampled(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", [".sqlite", "_pqtdir"])
 def test_a_source_that_is_skipped_is_named_as_the_reason(tmp_path: Path, form: str) -> None:
     report = ReportBuilder(pid=1000)
-    report.gpu(0)
-    report.metric("SM Active", 0, 50)
-    report.plugin_event("GpuMetrics", "", 0, {"SM Active": "50"})
-    report.plugin_event("EFA", "", 5, {"tx": "1"})
-    report.network_metric(report.nic("mlx5_0"), "A", 0, 10, 1)
+    report.gpu(0).metric("SM Active", 0, 50).plugin_event("GpuMetrics", "", 0, {"SM Active": "50"})
+    report.plugin_event("EFA", "", 5, {"tx": "1"}).network_metric(report.nic("mlx5_0"), "A", 0, 10, 1)
 
     summary = translate_reports(tmp_path, report, form=form, options=TranslateOptions(skip=("plugins", "network")))
 

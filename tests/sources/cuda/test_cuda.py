@@ -120,10 +120,8 @@ def test_waits_of_unknown_calls_lie_on_their_device_and_are_told_apart_by_their_
     none = 4294967295
     # An id of another process is not this one's.
     report.api_call("cudaDeviceSynchronize_v3020", 0, 5, pid=2000, correlation=77)
-    report.synchronization(10, 40, correlation=77, stream=none)
-    report.synchronization(20, 50, correlation=78, stream=13)
-    report.synchronization(30, 35, stream=none, event=4)
-    report.synchronization(60, 65, correlation=80, stream=13, event=4)
+    report.synchronization(10, 40, correlation=77, stream=none).synchronization(20, 50, correlation=78, stream=13)
+    report.synchronization(30, 35, stream=none, event=4).synchronization(60, 65, correlation=80, stream=13, event=4)
     summary = translate_reports(tmp_path, report)
     trace = open_whole(summary.prv)
     lanes = [synchronization.SYNCHRONIZATION.beside(synchronization.SYNCHRONIZATION, lane) for lane in range(3)]
@@ -188,8 +186,7 @@ def test_memory_in_use_is_a_running_sum_of_each_kind_and_of_the_device(tmp_path:
 
 def test_memory_in_use_counts_what_was_allocated_before_the_time_chosen(tmp_path: Path) -> None:
     report = ReportBuilder()
-    report.memory_use(0, 100).memory_use(50, 10).memory_use(90, 1)
-    report.nvtx_range("all", 0, 100)
+    report.memory_use(0, 100).memory_use(50, 10).memory_use(90, 1).nvtx_range("all", 0, 100)
     trace = open_whole(translate_reports(tmp_path, report, options=TranslateOptions(time=TimeRange(40, 60))).prv)
     assert trace.events([device_memory.DEVICE_MEMORY_TOTAL]).select("time", "value").rows() == [(10, 110)]
 

@@ -69,8 +69,7 @@ def test_cpus_are_counted_over_the_nodes(tmp_path: Path) -> None:
 
 def test_what_is_open_at_the_begin_and_at_the_end_reaches_there(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
-    report.nvtx_range("all", 0, 1000)
-    report.switch(200, 1, on=False).switch(700, 2, on=True)
+    report.nvtx_range("all", 0, 1000).switch(200, 1, on=False).switch(700, 2, on=True)
     summary = translate_reports(tmp_path, report)
     assert on_cpu(open_whole(summary.prv)) == [(1, 0, 200, 1), (1, 700, 1000, 2)]
     states = open_whole(summary.prv).states().select("cpu", "begin", "end", "state").rows()

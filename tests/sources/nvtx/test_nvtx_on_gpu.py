@@ -77,8 +77,7 @@ def test_a_range_reaches_from_its_first_kernel_to_its_last_and_ranges_nest_as_on
 def test_work_of_another_thread_or_process_or_without_a_range_is_not_that_of_a_range(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000)
     report.process(2000)
-    report.nvtx_range("mine", 0, 100)
-    report.nvtx_range("theirs", 0, 100, pid=2000, tid=2000)
+    report.nvtx_range("mine", 0, 100).nvtx_range("theirs", 0, 100, pid=2000, tid=2000)
     for tid, pid, kernel in ((1000, 1000, (110, 120)), (1001, 1000, (130, 140)), (2000, 2000, (150, 160))):
         # Correlation ids repeat between processes.
         report.api_call("cudaLaunchKernel_v7000", 10, 15, tid=tid, pid=pid, correlation=7 + tid % 2)
@@ -88,8 +87,7 @@ def test_work_of_another_thread_or_process_or_without_a_range_is_not_that_of_a_r
 
 def test_a_range_lies_on_each_stream_and_device_it_launched_work_on(tmp_path: Path) -> None:
     report = ReportBuilder()
-    report.gpu(0).gpu(1, cuda=1)
-    report.nvtx_range("step", 0, 100)
+    report.gpu(0).gpu(1, cuda=1).nvtx_range("step", 0, 100)
     report.kernel("a", 200, 210, launch=(1, 2), stream=7)
     report.kernel("b", 205, 230, launch=(3, 4), stream=13)
     report.copy(150, 160, 8, launch=(5, 6), stream=13)
