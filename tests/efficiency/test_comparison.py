@@ -174,7 +174,6 @@ def test_the_sentence_names_what_changed_in_the_same_direction(trained: Trained)
     changed = {**tables, "wall_time": tables["wall_time"].with_columns(difference_ns=largest)}
     assert "more than" in (sentence := comparison_sentences(changed)[0])
     assert "changed most: computing" not in sentence
-    # Of two that take as long, in either.
     equal = tables["runs"].with_columns(pl.col("elapsed_ns", "iteration_ns").first())
     assert "changed most: computing" in comparison_sentences({**changed, "runs": equal})[0]
 

@@ -136,7 +136,6 @@ def test_first_iterations_that_take_longer_are_warm_up(tmp_path: Path) -> None:
 def test_what_follows_the_loop_is_no_iteration(tmp_path: Path) -> None:
     report, after = trained(0, EVERY_MS), EVERY_MS[-1] + 1_000_000
     in_a_row(report, after, [*((name, 10_000) for name in LAYERS[:4]), *[("solve", 10_000)] * len(LAYERS)])
-    # The trace begins with the first launch.
     assert found([report], tmp_path).iterations["end"].to_list()[-1] == after - (EVERY_MS[0] - 4_000)
 
 

@@ -304,6 +304,7 @@ def test_clocks_that_are_seconds_apart_are_no_other_run(tmp_path: Path) -> None:
 
 
 MINUTE = 60 * 10**9
+ENDED = "that one ended at 2023-11-14 22:13:20 UTC, this one started"
 
 
 @pytest.mark.parametrize(
@@ -314,22 +315,19 @@ MINUTE = 60 * 10**9
             {"environment": tuple({"SLURM_JOB_ID": job, "TORCHELASTIC_RUN_ID": "x"} for job in "12")},
             "SLURM job 2, not 1",
         ),
-        (
-            {"utc_ns": (START, START + 4 * MINUTE)},
-            "that one ended at 2023-11-14 22:13:20 UTC, this one started 4.0 minutes later",
-        ),
+        ({"utc_ns": (START, START + 4 * MINUTE)}, f"{ENDED} 4.0 minutes later"),
         (
             # One run after the other on a host, where a user numbers all runs alike.
             {
                 "utc_ns": (START, START + 400 * 24 * 60 * MINUTE), "host": ("n0", "n0"), "pid": (7, 8),
                 "environment": ({"TORCHELASTIC_RUN_ID": "x"},) * 2,
             },
-            "that one ended at 2023-11-14 22:13:20 UTC, this one started 400.0 days later",
+            f"{ENDED} 400.0 days later",
         ),
         (
             # Long enough for the id to be that of another process.
             {"utc_ns": (START, START + 120 * MINUTE), "host": ("n0", "n0"), "rank": (0, 0), "ranks": (1, 1)},
-            "that one ended at 2023-11-14 22:13:20 UTC, this one started 2.0 hours later",
+            f"{ENDED} 2.0 hours later",
         ),
         (
             # Two runs in one job: a rank lives once.
@@ -337,14 +335,12 @@ MINUTE = 60 * 10**9
                 "utc_ns": (START, START + MINUTE // 2), "host": ("n0", "n0"), "rank": (0, 0), "ranks": (1, 1), "pid": (7, 8),
                 "environment": ({"SLURM_JOB_ID": "1"},) * 2,
             },
-            "that one ended at 2023-11-14 22:13:20 UTC, this one started 30.0 s later, "
-            "and rank 0 of n0 is another process in it",
+            f"{ENDED} 30.0 s later, and rank 0 of n0 is another process in it",
         ),
         (
             # A program that was started twice.
             {"utc_ns": (START, START + 3 * 10**9), "host": ["n0"] * 2, "rank": [None] * 2, "ranks": [None] * 2, "pid": (7, 8)},
-            "that one ended at 2023-11-14 22:13:20 UTC, this one started 3.0 s later, "
-            "and python3 of n0 is another process in it",
+            f"{ENDED} 3.0 s later, and python3 of n0 is another process in it",
         ),
     ],
 )  # fmt: skip

@@ -165,11 +165,11 @@ class ReportBuilder:
         pid = self.pid if pid is None else pid
         return self.row("TARGET_INFO_CUDA_DEVICE", gpuId=gpu, cudaId=device, pid=pid, uuid=uuid)
 
-    def context(self, *, device: int = 0) -> ReportBuilder:
+    def context(self) -> ReportBuilder:
         """Add a CUDA context and its default stream."""
         return self.row(
             "TARGET_INFO_CUDA_CONTEXT_INFO",
-            nullStreamId=7, hwId=self.hardware, vmId=1, processId=self.pid, deviceId=device, contextId=1,
+            nullStreamId=7, hwId=self.hardware, vmId=1, processId=self.pid, deviceId=0, contextId=1,
         )  # fmt: skip
 
     def diagnostic(self, text: str, *, time: int = 0) -> ReportBuilder:

@@ -93,12 +93,9 @@ def test_waits_and_records_have_the_number_of_the_record(tmp_path: Path) -> None
 def test_records_and_waits_are_of_the_device_of_their_context(tmp_path: Path, fold_streams: bool, is_old: bool) -> None:
     """nsys writes device 0 in their tables: a GPU that no process used was counted, and idle."""
     report = ReportBuilder(schema="3.13.1")
-    report.gpu(0, cuda=0).gpu(1, cuda=1)
-    if is_old:
-        of_stream = {"streamId": 7, "hwId": report.hardware, "vmId": 1}
-        report.row("TARGET_INFO_CUDA_NULL_STREAM", **of_stream, processId=report.pid, deviceId=1, contextId=1)
-    else:
-        report.context(device=1)
+    table, stream = ("NULL_STREAM", "streamId") if is_old else ("CONTEXT_INFO", "nullStreamId")
+    context = {stream: 7, "hwId": report.hardware, "vmId": 1, "processId": report.pid, "deviceId": 1, "contextId": 1}
+    report.gpu(0, cuda=0).gpu(1, cuda=1).row(f"TARGET_INFO_CUDA_{table}", **context)
     report.kernel("k", 0, 500, device=1, stream=13)
     call = report.api_call("cudaEventRecord_v3020", 100, 110)
     report.event_record(5, time=340, correlation=call, stream=13)
