@@ -83,7 +83,7 @@ def find_iterations(run: MeasuredRun, requested: str | None = None) -> RunIterat
 def _of_same_work(iterations: pl.DataFrame) -> pl.DataFrame:
     """Without groups in which something else repeats, much more or less often."""
     count = pl.len().over("group").cast(pl.Int64)
-    usual = count.filter(pl.col("group").is_first_distinct()).median()
+    usual = count.filter(pl.col("group").is_first_distinct()).quantile(0.5, "higher")
     return iterations.filter((count - usual).abs() <= _DIFFERENT * usual)
 
 

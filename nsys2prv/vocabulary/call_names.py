@@ -30,6 +30,7 @@ WAITING_COLLECTIVES = (
 )
 """Collectives of which all wait for all, all for the root, and the root for all."""
 
+POLLS = r"^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
 WAKE_UPS = (
     (r"^pthread_cond_(timed|clock)?wait$", r"^pthread_cond_(signal|broadcast)$"),
     (r"^sem_(timed|clock)?wait$", r"^sem_post$"),
@@ -38,11 +39,11 @@ WAKE_UPS = (
     (r"^pthread_rwlock_(timed|clock)?(rd|wr)lock$", r"^pthread_rwlock_unlock$"),
     (r"^pthread_(timed|clock)?join(_np)?$", r"^pthread_exit$"),
     (r"^pthread_barrier_wait$", r"^pthread_barrier_wait$"),
+    (POLLS, r"^(writev?|eventfd_write|send(to|m?msg)?|shutdown)$"),
 )
 """Names of calls in which a thread waits, and of those that end such a wait."""
 TIMERS = r"^((clock_)?nanosleep|u?sleep)$"
 """Calls in which a thread sleeps for a time that it knows."""
-POLLS = r"^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
 TIMED_WAITS = r"_(timed|clock)wait$"
 """Calls that wait for another thread, or for a time-out."""
 ASLEEP = rf"{TIMERS}|{POLLS}"

@@ -117,6 +117,11 @@ def test_a_rank_that_was_recorded_later_has_later_numbers(tmp_path: Path) -> Non
     assert result.iterations.filter(pl.col("device") == 1)["number"].to_list() == list(range(2, 12))
 
 
+def test_of_two_ranks_that_repeat_other_work_that_counts_which_does_so_more_often(tmp_path: Path) -> None:
+    often = [1_000_000 + 400_000 * number for number in range(30)]
+    assert begins(found([trained(0, EVERY_MS[:6]), trained(1, often)], tmp_path), 1) == [start - 996_000 for start in often]
+
+
 def test_an_evaluation_step_does_not_end_the_search(tmp_path: Path) -> None:
     result = found([trained(0, EVERY_MS, evaluations=(5,))], tmp_path)
     assert result.how == BY_KERNELS

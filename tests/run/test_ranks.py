@@ -311,10 +311,7 @@ ENDED = "that one ended at 2023-11-14 22:13:20 UTC, this one started"
     ("differing", "what"),
     [
         ({"environment": ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "2"})}, "SLURM job 2, not 1"),
-        (
-            {"environment": tuple({"SLURM_JOB_ID": job, "TORCHELASTIC_RUN_ID": "x"} for job in "12")},
-            "SLURM job 2, not 1",
-        ),
+        ({"environment": tuple({"SLURM_JOB_ID": job, "TORCHELASTIC_RUN_ID": "x"} for job in "12")}, "SLURM job 2, not 1"),
         ({"utc_ns": (START, START + 4 * MINUTE)}, f"{ENDED} 4.0 minutes later"),
         (
             # One run after the other on a host, where a user numbers all runs alike.
@@ -324,11 +321,8 @@ ENDED = "that one ended at 2023-11-14 22:13:20 UTC, this one started"
             },
             f"{ENDED} 400.0 days later",
         ),
-        (
-            # Long enough for the id to be that of another process.
-            {"utc_ns": (START, START + 120 * MINUTE), "host": ("n0", "n0"), "rank": (0, 0), "ranks": (1, 1)},
-            f"{ENDED} 2.0 hours later",
-        ),
+        # Long enough for the id to be that of another process.
+        ({"utc_ns": (START, START + 120 * MINUTE), "host": "nn", "rank": (0, 0), "ranks": (1, 1)}, f"{ENDED} 2.0 hours later"),
         (
             # Two runs in one job: a rank lives once.
             {

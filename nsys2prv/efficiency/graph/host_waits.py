@@ -14,10 +14,10 @@ from nsys2prv.efficiency.graph.moments import CallWait, GraphLabels, GraphParts,
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
-from nsys2prv.efficiency.run_events import MPI_COLLECTIVES
+from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, OS_TYPES
 from nsys2prv.sources.cuda.synchronization import SYNC_STREAM
-from nsys2prv.vocabulary import call_names, event_types
-from nsys2prv.vocabulary.call_names import ASLEEP, FROM_ROOT, TO_ALL, TO_ROOT, WAITING_CALLS, WAITING_COLLECTIVES, WAKE_UPS
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.call_names import FROM_ROOT, TIMERS, TO_ALL, TO_ROOT, WAITING_CALLS, WAITING_COLLECTIVES, WAKE_UPS
 from nsys2prv.vocabulary.name_rules import first_match
 
 _LONG_SEND = 50_000
@@ -28,6 +28,8 @@ _LEAST_STAGING = 10_000
 """ns that a call takes at least which hands over the data of a copy: one that only starts the copy takes less."""
 LONGEST_WAKE_UP = 50_000
 """From the end of a call that ends a wait to the end of the wait, at most, ns."""
+_LONGEST_BY_WRITE = 500_000
+"""The same of a write, to what a poll waits for: the kernel wakes its thread."""
 _LONGEST_TURN_AFTER_ALL = 2_000_000
 """The same of a broadcast that has ended another wait: threads that it wakes take their mutex one after the other."""
 _LONG_CALL, _LONGEST_TURN = 1_000_000, 100_000
@@ -269,26 +271,26 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     """Waits of threads (`row`, `start`, `end`, ns), each with the call that ended it (`signal_row`, `signal_start`)."""
     rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*WAKE_UPS, strict=True))
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
-    kinds = named_values(run, event_types.PTHREAD_CALL).select(
-        pl.col("value").cast(pl.Int32), wait=wait, signal=signal, wakes_all=pl.col("name").str.contains("broadcast")
+    numbered = pl.concat(named_values(run, number).with_columns(number=pl.lit(number)) for number in OS_TYPES)
+    kinds = numbered.cast({"number": run.calls.schema["number"], "value": run.calls.schema["value"]}).select(
+        "number", "value", wait=wait, signal=signal, wakes_all=pl.col("name").str.contains("broadcast")
     )
-    threads = run.calls.filter(pl.col("number") == event_types.PTHREAD_CALL).select("row", "start", "end", "value")
-    of_kinds = run.events.rows.located(threads.join(kinds, on="value", how="inner", maintain_order="left"))
+    threads = run.calls.select("row", "start", "end", "number", "value")
+    of_kinds = run.events.rows.located(threads.join(kinds, on=["number", "value"], how="inner", maintain_order="left"))
     waits = of_kinds.filter(pl.col("wait") > 0).select("row", "start", "end", "task", kind="wait")
     signals = of_kinds.filter(pl.col("signal") > 0)
     signals = signals.select("task", "wakes_all", kind="signal", signal_row="row", signal_start="start", signal_end="end")
     paired = with_last(waits, "end", signals, "signal_start", ["task", "kind"]).filter(
         pl.col("signal_start") >= pl.col("start"), pl.col("signal_row") != pl.col("row")
     )
-    late = pl.col("end") - pl.col("signal_end")
-    has_woken = (late <= LONGEST_WAKE_UP).any().over("signal_row", "signal_start")
-    is_in_turn = has_woken & pl.col("wakes_all") & (late <= _LONGEST_TURN_AFTER_ALL)
-    paired = paired.filter((late <= LONGEST_WAKE_UP) | is_in_turn)
-    # When threads wait for what is not known: in calls of the OS, and in waits that nothing explains.
-    in_os = run.calls.filter(run.is_named(run.calls, event_types.OS_CALL, ASLEEP))
-    in_os = in_os.with_columns(is_timer=run.is_named(in_os, event_types.OS_CALL, call_names.TIMERS))
+    late, by_write = pl.col("end") - pl.col("signal_end"), pl.col("kind") == len(WAKE_UPS)
+    is_soon = late <= pl.when(by_write).then(_LONGEST_BY_WRITE).otherwise(LONGEST_WAKE_UP)
+    has_woken = is_soon.any().over("signal_row", "signal_start")
+    paired = paired.filter(is_soon | (has_woken & pl.col("wakes_all") & (late <= _LONGEST_TURN_AFTER_ALL)))
+    # When threads wait for what is not known: for a time, and in waits that nothing explains.
+    timers = run.calls.filter(run.is_named(run.calls, event_types.OS_CALL, TIMERS)).with_columns(is_timer=True)
     unexplained = waits.join(paired, on=["row", "start"], how="anti").with_columns(is_timer=False)
-    sleeps = pl.concat(frame.select("row", "start", "end", "is_timer") for frame in (in_os, unexplained)).sort("start", "end")
+    sleeps = pl.concat(frame.select("row", "start", "end", "is_timer") for frame in (timers, unexplained)).sort("start", "end")
     asleep = sleeps.select("is_timer", signal_row="row", slept_from="start", slept_until="end")
     latest = with_last(paired, "start", asleep, "slept_from", "signal_row")
     slept = pl.col("slept_until") - pl.col("start")

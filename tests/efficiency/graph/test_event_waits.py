@@ -316,13 +316,14 @@ def woken(folder: Path, report: ReportBuilder) -> list[tuple[object, ...]]:
         ("pthread_mutex_lock", "pthread_cond_wait"),
         ("pthread_rwlock_wrlock", "pthread_rwlock_unlock"),
         ("pthread_join", "pthread_exit"),
+        ("epoll_wait", "writev"),
     ],
 )
 def test_a_wait_ends_soon_after_the_call_that_ended_it(tmp_path: Path, waiting: str, ending: str) -> None:
     report = ReportBuilder()
     report.os_call("poll", 0, 5 * US).os_call(waiting, 10 * US, 120 * US, tid=1001)
     report.os_call(ending, 40 * US, 42 * US)  # too early
-    report.os_call(ending, 100 * US, 102 * US).os_call("write", 112 * US, 114 * US)
+    report.os_call(ending, 100 * US, 102 * US).os_call("read", 112 * US, 114 * US)
     pairs = woken(tmp_path, report)
     assert (SECOND, 10, 120, FIRST, 100) in pairs
     assert len([pair for pair in pairs if pair[0] == SECOND]) == 1
@@ -387,7 +388,7 @@ def test_a_thread_that_was_asleep_itself_is_not_the_cause(tmp_path: Path, sleeps
     # The helper sleeps from before the wait until shortly before its end; then it signals.
     report.os_call(sleeps, 10 * US, 90 * US, tid=1001).os_call("sem_wait", 50 * US, 120 * US)
     for time in range(20, 80, 2):
-        report.os_call("write", time * US, (time + 1) * US, tid=1002)
+        report.os_call("read", time * US, (time + 1) * US, tid=1002)
     report.os_call("sem_post", 100 * US, 102 * US, tid=1001)
     # Here it is awake when the wait begins, and here soon after that: it may have waited for the thread that waits.
     for begin, sleeping in ((250, 240), (450, 460)):
