@@ -374,7 +374,7 @@ def test_reports_that_may_be_of_one_run_are_taken_together(tmp_path: Path, diffe
 
 
 def test_a_report_between_two_others_joins_them(tmp_path: Path) -> None:
-    reports = {f"{index}.sqlite": ReportBuilder(pid=10 + index, utc_ns=START + index * MINUTE) for index in range(3)}
+    reports = {f"{index}.sqlite": ReportBuilder(host=f"n{index}", utc_ns=START + index * MINUTE) for index in range(3)}
     reports["1.sqlite"].os_call("sleep", 1000, 90 * 10**9)
     assert len(run(tmp_path, reports).content["reports"]) == 3
 
