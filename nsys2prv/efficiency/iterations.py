@@ -357,7 +357,8 @@ def _bounded_by_period(work: pl.DataFrame, group: int, period: _Period, first: i
     ends = start[edges[1:]]
     # The last iteration ends with its work, if that is complete, and what follows is not something else.
     counts = [np.bincount(key[at : at + operations], minlength=key.max() + 1) for at in (edges[len(edges) // 2], edges[-1])]
-    if np.abs(counts[0] - counts[1]).sum() <= 2 * _LIKE * operations and marks[-1] >= edges[-1]:
+    is_like = np.abs(counts[0] - counts[1]).sum() <= 2 * _LIKE * operations and counts[1].sum() >= (1 - _LIKE) * operations
+    if is_like and marks[-1] >= edges[-1]:
         ends = np.append(ends, end[edges[-1] : edges[-1] + operations].max())
     # What is before the first iteration is the end of another one.
     before = key[max(edges[0] - operations, 0) : edges[0]]
