@@ -191,7 +191,8 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
             return f"neither work of GPUs, MPI nor calls of the OS were recorded in {length} of {threads}"
         most = max(bar, key=lambda part: part.share)
         longest = f"largest part of {length} of {threads}: {most.title}, {percent(most.share)}"
-        return f"neither work of GPUs nor MPI was recorded; {longest}"
+        busiest = _busiest_thread(tables["threads"]) if run["threads"] > 1 else ""
+        return f"neither work of GPUs nor MPI was recorded; {longest}{busiest}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no work of GPUs was recorded; {threads}"
     alive = sum(run[name] for name in ("host_useful_ns", "cuda_ns", "mpi_ns")) / max(run["threads"], 1)
     if not run["devices"] and alive < run["elapsed_ns"]:
@@ -214,9 +215,9 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
 
 def _busiest_thread(threads: pl.DataFrame) -> str:
     """The thread that computes longest of a run without GPUs and MPI: a mean says little where others are helpers."""
-    computing = pl.col("host_useful_ns") - pl.col("os_ns") - pl.col("off_cpu_ns") - pl.col("profiler_ns")
+    computing = pl.col("host_useful_ns") - pl.sum_horizontal("os_ns", "off_cpu_ns", "profiler_ns")
     rows = threads.select("thread", alive=pl.col("host_useful_ns") + pl.col("cuda_ns"), computing=computing)
-    thread, alive, busiest = rows.sort("computing", descending=True, nulls_last=True, maintain_order=True).row(0)
+    thread, alive, busiest = rows.sort("computing", descending=True, maintain_order=True).row(0)
     return f"; the busiest, {thread.strip()}, {percent(busiest / alive)} of {time(alive)}"
 
 
