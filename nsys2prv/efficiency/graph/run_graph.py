@@ -198,12 +198,14 @@ def _add_device_edges(parts: GraphParts) -> None:
 def _add_default_streams(parts: GraphParts) -> None:
     """Edges between operations on a default stream and on others of its device, which wait for each other unless these were
     created otherwise: to those that were ready before, and start right after the end of one that was launched earlier."""
-    points, run = parts.points, parts.run
-    operations = points.intervals(np.arange(points.devices))
-    row, issued = operations["row"].to_numpy(), parts.launches["launched"]
-    placed = operations.with_columns(
-        device=run.events.rows.device[row], is_default=run.is_default_stream[row], launched=issued.set(issued == NONE, None)
-    ).sort("begin", "until")
+    points, run, issued = parts.points, parts.run, parts.launches["launched"]
+    row = points.row[points.start[: points.devices]]
+    is_default = run.is_default_stream[row]
+    if is_default.all() or not is_default.any():
+        return
+    placed = points.intervals(np.arange(points.devices)).with_columns(
+        device=run.events.rows.device[row], is_default=is_default, launched=issued.set(issued == NONE, None)
+    ).sort("begin", "until")  # fmt: skip
     ready = pl.max_horizontal("launched", pl.col("until").shift().over("row"))
     held = placed.filter(pl.col("begin") - ready >= _LEAST_HELD)
     others = placed.select("device", ~pl.col("is_default"), at="until", before="launched", ended="end").sort("at")
