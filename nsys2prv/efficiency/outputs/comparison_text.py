@@ -90,7 +90,8 @@ def comparison_sentences(tables: Frames, name: Callable[[Mapping[str, Any]], str
         is_other_way = ((pl.col("difference_ns") > 0) != (change > 0)) & (abs(change) >= _LEAST_CHANGE)
         differences = tables["wall_time"].filter(run=run["run"]).sort(is_other_way, -pl.col("difference_ns").abs())
         if differences.height and (most := differences.row(0, named=True))["difference_ns"]:
-            sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}"
+            mean = "" if run["per"] == GPU else " (mean over host threads)"
+            sentence += f"; changed most: {most['title']}, {signed_time(most['difference_ns'])}{mean}"
         sentences.append(sentence)
     return sentences
 
