@@ -121,9 +121,10 @@ def _whole_polls(run: MeasuredRun, calls: pl.DataFrame, woken: pl.DataFrame) -> 
     if not calls["is_poll"].any():
         return calls.drop("is_poll")
     may_be_between = pl.col("number").is_in((event_types.OS_CALL, event_types.IO_CALL)) & ~is_poll
+    # Polls are too often near a write to be ended by it each time.
     known = woken.select("row", "start", is_woken=True)
     polls = calls.filter(~may_be_between).join(known, on=["row", "start"], how="left", maintain_order="left")
-    goes_on = (is_poll & pl.col("is_woken").is_null()).shift()
+    goes_on = (is_poll & ((pl.col("number") == event_types.OS_CALL) | pl.col("is_woken").is_null())).shift()
     polls = polls.with_columns(is_again=(is_poll & goes_on & (pause < LEAST_PAUSE)).fill_null(False).over("row"))
     is_last = ~pl.col("is_again").shift(-1, fill_value=False)
     end = pl.when(is_last).then("end").otherwise(None).backward_fill().over("row")
