@@ -30,7 +30,7 @@ LEVEL = {package: level for level, group in enumerate(ORDER) for package in grou
 # Lines and modules that a package has at most. A change that needs more takes something away: CONTRIBUTING.md.
 CEILINGS = {
     "errors.py": (361, 1),
-    "vocabulary": (1_674, 12),
+    "vocabulary": (1_673, 12),
     "execution": (1_500, 8),
     "exports": (2_684, 12),
     "sources": (6_185, 40),

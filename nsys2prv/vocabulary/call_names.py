@@ -31,6 +31,7 @@ WAITING_COLLECTIVES = (
 """Collectives of which all wait for all, all for the root, and the root for all."""
 
 POLLS = r"^(e?poll(_p?wait2?)?|ppoll|p?select|sig(timed)?wait(info)?)$"
+"""Calls that wait for files, sockets or signals, or for a time-out."""
 WAKE_UPS = (
     (r"^pthread_cond_(timed|clock)?wait$", r"^pthread_cond_(signal|broadcast)$"),
     (r"^sem_(timed|clock)?wait$", r"^sem_post$"),
@@ -41,14 +42,12 @@ WAKE_UPS = (
     (r"^pthread_barrier_wait$", r"^pthread_barrier_wait$"),
     (POLLS, r"^(writev?|eventfd_write|send(to|m?msg)?|shutdown)$"),
 )
-"""Names of calls in which a thread waits, and of those that end such a wait."""
+"""Names of calls in which a thread waits, and of those that end such a wait; the last are polls, and writes."""
 TIMERS = r"^((clock_)?nanosleep|u?sleep)$"
 """Calls in which a thread sleeps for a time that it knows."""
 TIMED_WAITS = r"_(timed|clock)wait$"
 """Calls that wait for another thread, or for a time-out."""
-ASLEEP = rf"{TIMERS}|{POLLS}"
-"""Calls in which a thread waits for what is not recorded: POLLS may end for a time-out."""
-WAITING_CALLS = "|".join([ASLEEP, *(wait for wait, _ in WAKE_UPS)])
+WAITING_CALLS = "|".join([TIMERS, *(wait for wait, _ in WAKE_UPS)])
 """Names of calls of the OS in which a thread waits: for what, is known at best from who woke it."""
 
 

@@ -25,7 +25,7 @@ from nsys2prv.vocabulary import event_types, row_names
 
 _MOST_STREAMS_ON_THE_WAY = 32
 """Streams that waited for each other, without work in between, before what an operation waits for."""
-_LEAST_HELD = 10_000
+LEAST_HELD = 10_000
 """From when an operation could have started to its start, ns: launches alone take up to about this."""
 _LONGEST_RELEASE = 15_000
 """From the end of what was awaited to the start of what waited, at most, ns: 1 to 14 us on the A100 of a real report."""
@@ -213,7 +213,7 @@ def _inferred(run: MeasuredRun, waits: pl.DataFrame, operations: pl.DataFrame) -
     in_order = operations.sort("start").with_columns(former=pl.col("end").shift(1).over("row")).sort("issued", "start")
     next_on = with_last(recorded, "call", in_order, "issued", "row", strategy="forward").drop_nulls("start")
     last_waits = next_on.sort("call", maintain_order=True).unique(["row", "start"], keep="last", maintain_order=True)
-    held = last_waits.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= _LEAST_HELD)
+    held = last_waits.filter(pl.col("start") - pl.max_horizontal("issued", "former") >= LEAST_HELD)
     of_tasks = run.events.rows.located(operations).select(pl.col("task").cast(pl.Int64), other="row").unique()
     candidates = held.join(of_tasks, on="task", how="inner").filter(pl.col("other") != pl.col("row"))
     last = operations.select(other="row", launched="issued", awaited_row="row", awaited_start="start", awaited_end="end")

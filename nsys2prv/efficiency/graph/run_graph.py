@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.graph import cuda_waits, host_waits, moments
-from nsys2prv.efficiency.graph.cuda_waits import LONGEST_RELEASE, BlockedCalls, EventEdges, launches_of, with_last
+from nsys2prv.efficiency.graph.cuda_waits import LEAST_HELD, BlockedCalls, EventEdges, launches_of, with_last
 from nsys2prv.efficiency.graph.moments import GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Mask, Numbers
@@ -32,8 +32,8 @@ _FEWEST_LOADS = 3
 """Times of loading of a thread: fewer may be its set-up."""
 LEAST_LOADING_BYTES = 16 << 10
 """Smallest copy after it: smaller ones are flags and parameters, and no batch."""
-_LEAST_HELD = 10_000
-"""ns for which an operation is ready, at least, that waits for another stream."""
+_RIGHT_AFTER = 10_000
+"""From the end of work on another stream to the start of what waited for it, at most, ns."""
 _MOST_OVERLAPS = 0.01
 """Part of the copies of a direction, at most, that start before the former one has ended, if there is one copy engine."""
 
@@ -208,10 +208,10 @@ def _add_default_streams(parts: GraphParts) -> None:
         device=run.events.rows.device[row], is_default=is_default, launched=issued.set(issued == NONE, None)
     ).sort("begin", "until")  # fmt: skip
     ready = pl.max_horizontal("launched", pl.col("until").shift().over("row"))
-    held = placed.filter(pl.col("begin") - ready >= _LEAST_HELD)
+    held = placed.filter(pl.col("begin") - ready >= LEAST_HELD)
     others = placed.select("device", ~pl.col("is_default"), at="until", before="launched", ended="end").sort("at")
     last = held.join_asof(others, left_on="begin", right_on="at", by=["device", "is_default"], check_sortedness=False)
-    waits = last.filter(pl.col("begin") - pl.col("at") <= LONGEST_RELEASE, pl.col("before") < pl.col("launched"))
+    waits = last.filter(pl.col("begin") - pl.col("at") <= _RIGHT_AFTER, pl.col("before") < pl.col("launched"))
     parts.edges.add(EdgeKind.STREAM_ORDER, waits["ended"], waits["start"], 0)
 
 
