@@ -120,6 +120,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
             tuple(thread.name for thread in task.threads),
             task.report,
             errors[task.report] if task.report is not None else None,
+            tuple(thread.flag for thread in task.threads),
         )
         for task in plan.timeline.rows.tasks
     ]

@@ -22,7 +22,7 @@ from nsys2prv.efficiency.iterations import find_iterations
 from nsys2prv.efficiency.measured_run import LAUNCH, MeasuredRun, call_categories
 from nsys2prv.efficiency.meter import Measurement, measure_all
 from nsys2prv.efficiency.meters.absent_tables import CONTRADICTED, LOST, not_compared
-from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork
+from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork, ranges_without_launches
 from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import DEVICE_TREE, TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
@@ -104,7 +104,8 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
         if iterations.steady is None:
             raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
         span = iterations.steady
-    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work)
+    loss = ranges_without_launches(recorded)
+    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work, loss)
 
 
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:

@@ -59,8 +59,6 @@ PAGE_MOVES = 0.05
 """Part of a kernel in which pages of unified memory move, from which on it waits for them: faults take longer."""
 LATE_START = 50_000
 """Longest time from the end of a launch to the start of what it launched, ns, that an idle device takes by itself."""
-DEFAULT_STREAM = 7
-"""nsys' number of the default stream of a context."""
 _LEAST_IN_CALLS = 0.001
 """Part of a run without GPUs in calls of CUDA or MPI, from which on these say which threads work."""
 _LATE = 0.5
@@ -233,12 +231,6 @@ class MeasuredRun:
         waits = self.calls.filter(self.is_named(self.calls, event_types.CUDA_CALL, "StreamWaitEvent"))
         tasks: Numbers = self.events.rows.task[waits["row"].unique().to_numpy()]
         return tasks
-
-    @cached_property
-    def is_default_stream(self) -> Mask:
-        """Which rows are default streams."""
-        streams = map(row_names.parse_stream_name, self.events.rows.names)
-        return np.array([stream is not None and stream.stream == DEFAULT_STREAM for stream in streams], dtype=bool)
 
     @cached_property
     def moves_pages(self) -> Mask:

@@ -45,13 +45,14 @@ class TaskRows:
     """One task: name, node, and the names of its rows in the order of the trace.
 
     `report` is the number of the report that it is from, and `clock` how well its times are known, at times of the trace. None:
-    the task is of no report, or it is not known."""
+    the task is of no report, or it is not known. `flags` say how streams were created (`Identity.stream_flags`)."""
 
     name: str
     node: str
     rows: tuple[str, ...]
     report: int | None = None
     clock: ClockError | None = None
+    flags: tuple[int, ...] = ()
 
     @property
     def rank(self) -> int | None:
@@ -77,8 +78,8 @@ class GpuSize(NamedTuple):
 
 
 class RunRows:
-    """All rows of a run, of `tasks` in the order of the trace. Of each row there are its `kind`, the index of its `task`, and
-    that of its `device` (-1: none).
+    """All rows of a run, of `tasks` in the order of the trace. Of each row there are its `kind`, the index of its `task`, that
+    of its `device` (-1: none), and the `flag` of its stream (0: unknown).
 
     `devices` are physical GPUs with rows of processes, in the order of nodes and numbers; GPUs with samples that no process of
     the run uses are not counted (`sampled_only`)."""
@@ -95,6 +96,7 @@ class RunRows:
         self.sampled_only = tuple(sorted(sampled - used, key=lambda device: (device.node, device.number)))
         index: dict[Device | None, int] = {device: place for place, device in enumerate(self.devices)}
         self.device: Numbers = np.array([index.get(device, -1) for _, (_, device) in of_rows], dtype=np.int64)
+        self.flag: Numbers = np.array([flag for task in tasks for flag in task.flags or (0,) * len(task.rows)], dtype=np.int64)
         self.task: Numbers = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
 
     def located(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -88,7 +88,8 @@ class MeasuredWindow:
     `program` is from the first start to the last end of the program's own events: work on devices, calls of CUDA, MPI and the
     OS, NVTX ranges, and samples of its calling threads. An edge that `--time` chose is where it is. `recorded` is the length of
     the trace, with what the profiler and others do before and after the program. `mpi_work`, of a run without GPUs, is between
-    the calls that start and end MPI in all processes; None: these are not known."""
+    the calls that start and end MPI in all processes; None: these are not known. `loss` says why launches are lost, and from
+    when on; None: they are not."""
 
     name: str
     span: Span
@@ -96,6 +97,7 @@ class MeasuredWindow:
     recorded: int
     iterations: RunIterations
     mpi_work: Span | None = None
+    loss: tuple[str, int] | None = None
 
     @property
     def parts(self) -> Mapping[str, Span]:

@@ -21,6 +21,8 @@ _LAUNCHER = "nsys-launcher"
 _LONGEST_HOST = 128
 """Characters of the name of a host; Linux allows 64."""
 NVTX_THREAD_NAME, NVTX_DOMAIN_CREATED = 39, 75
+NEVER_WAITS, IS_DEFAULT, _USUAL_DEFAULT = 2, 3, 7
+"""`TARGET_INFO_CUDA_STREAM.flag` of a stream that never waits for the default stream; of a default stream; its usual number."""
 _NAME_OF_RANK = r"^MPI Rank (\d+)$"
 """Name that nsys gives to the main thread of a rank of MPI."""
 
@@ -95,6 +97,8 @@ class Identity:
     cuda_names
         Names that programs gave with NVTX: to a device by (deviceId,), to a context by (pid, deviceId, contextId), to a stream
         by (pid, deviceId, contextId, streamId).
+    stream_flags
+        How each stream was created, by (pid, contextId, streamId): `NEVER_WAITS`, `IS_DEFAULT`, others.
     traced
         Processes, by globalPid, whose calls were recorded, or their work on GPUs: not those that the report has only as
         something else that ran on the host.
@@ -120,6 +124,7 @@ class Identity:
     ranks_of_run: int | None = None
     host_source: str = ""
     cuda_names: Mapping[tuple[int, ...], str] = field(default_factory=dict)
+    stream_flags: Mapping[tuple[int, ...], int] = field(default_factory=dict)
     nics: tuple[Nic, ...] = ()
     traced: frozenset[int] = frozenset()
     stopped_ns: int | None = None
@@ -165,6 +170,10 @@ class Identity:
             return self.gpus[0].key
         return by_id.get(device, f"index {device}")
 
+    def stream_flag(self, pid: int, context: int, stream: int) -> int:
+        """How a stream was created; 0 where that is not known."""
+        return self.stream_flags.get((pid, context, stream), IS_DEFAULT if stream == _USUAL_DEFAULT else 0)
+
     def metric_gpu_key(self, gpu_id: int) -> str:
         """Identifies the GPU that GPU_METRICS calls `gpu_id`."""
         return next((gpu.key for gpu in self.gpus if gpu.id == gpu_id), f"index {gpu_id}")
@@ -172,13 +181,7 @@ class Identity:
 
 @once
 def describe(report: Report) -> Identity:
-    """Read the identity of a report.
-
-    Raises
-    ------
-    ReportError
-        When a table can't be read.
-    """
+    """Read the identity of a report; ReportError when a table can't be read."""
     export = report.export_metadata
     capture = _read(report, "META_DATA_CAPTURE", Text("name"), Text("value"))
     environment = _environment(capture)
@@ -212,6 +215,7 @@ def describe(report: Report) -> Identity:
         ranks_of_run=_ranks_of_run(report, ranks, launches),
         host_source=host_source,
         cuda_names=_cuda_names(report),
+        stream_flags=_stream_flags(report),
         nics=_nics(report),
         stopped_ns=max(_read(report, "ANALYSIS_DETAILS", "duration")["duration"].drop_nulls(), default=None),
     )
@@ -294,6 +298,15 @@ def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
         for *of_key, name in _read(report, f"TARGET_INFO_NVTX_CUDA_{kind}", *key, Text("name")).drop_nulls().iter_rows():
             names[tuple(of_key)] = name
     return names
+
+
+def _stream_flags(report: Report) -> dict[tuple[int, ...], int]:
+    key = ("processId", "contextId")
+    flags = _read(report, "TARGET_INFO_CUDA_STREAM", *key, "streamId", "flag").drop_nulls()
+    known = {tuple(stream): flag for *stream, flag in flags.iter_rows() if flag}
+    for table, stream_id in (("CONTEXT_INFO", "nullStreamId"), ("NULL_STREAM", "streamId")):
+        known |= dict.fromkeys(_read(report, f"TARGET_INFO_CUDA_{table}", *key, stream_id).drop_nulls().iter_rows(), IS_DEFAULT)
+    return known
 
 
 def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:

@@ -39,11 +39,12 @@ class Thread:
     """One row: name in the .row file, and what it is ("thread", "stream", "gpu", "component").
 
     `given_names` are those that the program gave with NVTX to the stream, its context and its device: tools know streams by
-    the names of their rows, which leave no place for others."""
+    the names of their rows, which leave no place for others. `flag` is how the stream was created (`Identity.stream_flag`)."""
 
     name: str
     kind: str
     given_names: str = ""
+    flag: int = 0
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,8 @@ class _Builder:
         devices = {device: self._numbers[host, key] for device, key in gpu_keys.items()}
         for *key, lanes in sorted(streams, key=lambda key: (devices[key[1]], key[2], key[3])):
             name = row_names.stream_name(devices[key[1]], key[3], host)
-            thread = Thread(name, "stream", _given_names(identity, process.pid, *key[1:]))
+            flag = identity.stream_flag(process.pid, *key[2:])
+            thread = Thread(name, "stream", _given_names(identity, process.pid, *key[1:]), flag)
             rows += [(thread, [(report, RowKind.STREAM, (*key, lane))]) for lane in range(lanes)]
         for of_device in sorted(of_devices, key=lambda key: (devices[key[1]], key)):
             _put(rows, _metrics_of(devices[of_device[1]]), report, RowKind.DEVICE, of_device)

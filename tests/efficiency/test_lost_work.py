@@ -139,5 +139,10 @@ def test_ranges_that_go_on_without_launches_tell_that_calls_were_lost(tmp_path: 
         report.nvtx_range("step", begin, begin + 90 * MS)
         if begin < 600 * MS:
             report.kernel("k", begin + 2 * MS, begin + 80 * MS, launch=(begin + MS, begin + MS + 10 * US))
-    (warning,) = (text for text in measured(tmp_path, report).head["warnings"] if "no launch is recorded" in text)
-    assert warning.startswith("no launch is recorded after 501.000 ms, but 4 ranges of NVTX named step")
+        if begin < 300 * MS:
+            helped = report.api_call("cudaLaunchKernel_v7000", begin + 2 * MS, begin + 3 * MS, tid=report.pid + 1)
+            report.kernel("k2", begin + 80 * MS, begin + 90 * MS, correlation=helped)
+    lost = "no launch is recorded after 501.000 ms (none of one of its threads after 202.000 ms), but 4 ranges of NVTX named"
+    for window, is_lost in (("all", True), ((250 * MS, 450 * MS), True), ((0, 200 * MS), False)):
+        told = measured(tmp_path, report, window=window_choice(window)).head["warnings"]
+        assert any(text.startswith(lost) for text in told) == is_lost

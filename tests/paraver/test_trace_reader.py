@@ -228,46 +228,35 @@ def test_a_trace_without_labels_and_names_is_marked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "instead", "why"),
+    ("file", "line", "instead", "why"),
     [
-        (1, "0    5    early", "comes before the first section"),
-        (8, "STATE", "not a line of section DEFAULT_SEMANTIC"),
-        (9, "0    Idle\r", "CR LF"),
-        (10, "1", "label of state 1 is empty"),
-        (10, "0    Running", "state 0 has two labels"),
-        (11, "  ", "blanks"),
-        (13, "0    117,195,255", "not a line of section STATES_COLOR"),
-        (16, "0    x    CUDA library call", "not a line of section EVENT_TYPE"),
-        (16, "0    2147483648    CUDA library call", "event type 2147483648 is above 2147483647"),
-        (17, "0    63000000    CUDA kernel", "event type 63000000 has two labels"),
-        (20, "0      cudaLaunchKernel", "value 0 has two labels"),
-        (20, "2147483648      cudaLaunchKernel", "value 2147483648 is above 2147483647"),
-        (20, "20", "label of value 20 is empty"),
-        (24, "7    9200    ", "label of event type 9200 is empty"),
+        ("pcf", 1, "0    5    early", "comes before the first section"),
+        ("pcf", 8, "STATE", "not a line of section DEFAULT_SEMANTIC"),
+        ("pcf", 9, "0    Idle\r", "CR LF"),
+        ("pcf", 10, "1", "label of state 1 is empty"),
+        ("pcf", 10, "0    Running", "state 0 has two labels"),
+        ("pcf", 11, "  ", "blanks"),
+        ("pcf", 13, "0    117,195,255", "not a line of section STATES_COLOR"),
+        ("pcf", 16, "0    x    CUDA library call", "not a line of section EVENT_TYPE"),
+        ("pcf", 16, "0    2147483648    CUDA library call", "event type 2147483648 is above 2147483647"),
+        ("pcf", 17, "0    63000000    CUDA kernel", "event type 63000000 has two labels"),
+        ("pcf", 20, "0      cudaLaunchKernel", "value 0 has two labels"),
+        ("pcf", 20, "2147483648      cudaLaunchKernel", "value 2147483648 is above 2147483647"),
+        ("pcf", 20, "20", "label of value 20 is empty"),
+        ("pcf", 24, "7    9200    ", "label of event type 9200 is empty"),
+        ("row", 1, "LEVEL NODES SIZE 2", "LEVEL NODES SIZE 2"),
+        ("row", 1, "LEVEL NODE SIZE 1", ""),
+        ("row", 2, "", "name 1 of level NODE is empty"),
+        ("row", 5, "LEVEL NODE SIZE 3", "level NODE appears twice"),
+        ("row", 5, "LEVEL THREAD SIZE 4", "announces 4 names and has 3"),
     ],
 )
-def test_a_malformed_line_of_the_pcf_is_named(tmp_path: Path, line: int, instead: str, why: str) -> None:
-    lines = PCF.split("\n")
+def test_a_malformed_line_of_labels_and_names_is_named(tmp_path: Path, file: str, line: int, instead: str, why: str) -> None:
+    lines = {"pcf": PCF, "row": ROW}[file].split("\n")
     lines[line - 1] = instead
-    with pytest.raises(TraceError, match=rf"trace\.pcf: line {line}: .*{why}"):
-        open_whole(write(tmp_path, RECORDS, pcf="\n".join(lines)))
-
-
-@pytest.mark.parametrize(
-    ("line", "instead", "why"),
-    [
-        (1, "LEVEL NODES SIZE 2", "LEVEL NODES SIZE 2"),
-        (1, "LEVEL NODE SIZE 1", ""),
-        (2, "", "name 1 of level NODE is empty"),
-        (5, "LEVEL NODE SIZE 3", "level NODE appears twice"),
-        (5, "LEVEL THREAD SIZE 4", "announces 4 names and has 3"),
-    ],
-)
-def test_a_malformed_line_of_the_row_is_named(tmp_path: Path, line: int, instead: str, why: str) -> None:
-    lines = ROW.split("\n")
-    lines[line - 1] = instead
-    with pytest.raises(TraceError, match=rf"trace\.row: line \d: .*{why}"):
-        open_whole(write(tmp_path, RECORDS, row="\n".join(lines)))
+    where = line if file == "pcf" else r"\d"
+    with pytest.raises(TraceError, match=rf"trace\.{file}: line {where}: .*{why}"):
+        open_whole(write(tmp_path, RECORDS, **{file: "\n".join(lines)}))
 
 
 def test_intervals_pair_each_end_with_the_innermost_start(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
 from nsys2prv.errors import counted
+from nsys2prv.exports.identity import IS_DEFAULT, NEVER_WAITS
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, time
 
@@ -483,7 +484,8 @@ class DefaultStream(FindingRule, kind="default-stream", needs=(rule.CUDA_CALLS, 
         operations = rows.located(run.operations.select("row", "start", "end", launched=pl.Series(launched)))
         of_one_task = [device for device, tasks in rows.tasks_of_device.items() if len(tasks) == 1]
         operations = operations.filter(pl.col("device").is_in(of_one_task))
-        operations = operations.with_columns(is_default=pl.lit(pl.Series(run.is_default_stream)).gather("row"))
+        flag = pl.lit(pl.Series(run.events.rows.flag)).gather("row")
+        operations = operations.with_columns(is_default=flag == IS_DEFAULT).filter(flag != NEVER_WAITS)
         operations = operations.filter(pl.col("is_default").any().over("device"))
         on_default = pl.when("is_default").then("end").otherwise(0)
         former_end = pl.col("end").cum_max().shift(1, fill_value=0).over("row")

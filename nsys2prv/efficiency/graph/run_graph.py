@@ -18,6 +18,7 @@ from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MPI, MeasuredR
 from nsys2prv.efficiency.meters.nccl_stats import COLLECTIVE, Nccl, measure_nccl
 from nsys2prv.efficiency.run_events import HOST_CALLS, STREAM
 from nsys2prv.execution.row_order import distinct, drop_duplicates
+from nsys2prv.exports.identity import IS_DEFAULT, NEVER_WAITS
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.call_names import POLLS, TIMED_WAITS, WAITING_COLLECTIVES, MessagePart, message_parts
 from nsys2prv.vocabulary.name_rules import first_match
@@ -197,20 +198,21 @@ def _add_device_edges(parts: GraphParts) -> None:
 
 
 def _add_default_streams(parts: GraphParts) -> None:
-    """Edges between operations on a default stream and on others of its device, which wait for each other unless these were
-    created otherwise: to those that were ready before, and start right after the end of one that was launched earlier."""
-    points, run, issued = parts.points, parts.run, parts.launches["launched"]
-    row = points.row[points.start[: points.devices]]
-    is_default = run.is_default_stream[row]
-    if is_default.all() or not is_default.any():
+    """Edges between operations on a default stream and on others of its process and device, which wait for each other unless
+    these were created otherwise: to those that were ready before, and start right after the end of one launched earlier."""
+    points, rows, issued = parts.points, parts.run.events.rows, parts.launches["launched"]
+    flag = rows.flag[points.row[points.start[: points.devices]]]
+    which, is_default = flag != NEVER_WAITS, flag == IS_DEFAULT
+    if not is_default.any() or is_default[which].all():
         return
-    placed = points.intervals(np.arange(points.devices)).with_columns(
-        device=run.events.rows.device[row], is_default=is_default, launched=issued.set(issued == NONE, None)
-    ).sort("begin", "until")  # fmt: skip
+    launched = issued.set(issued == NONE, None).filter(which)
+    placed = points.intervals(which).with_columns(launched=launched, is_default=is_default[which])
+    placed = rows.located(placed).sort("begin", "until")
     ready = pl.max_horizontal("launched", pl.col("until").shift().over("row"))
     held = placed.filter(pl.col("begin") - ready >= LEAST_HELD)
-    others = placed.select("device", ~pl.col("is_default"), at="until", before="launched", ended="end").sort("at")
-    last = held.join_asof(others, left_on="begin", right_on="at", by=["device", "is_default"], check_sortedness=False)
+    key = ["task", "device", "is_default"]
+    others = placed.select(*key[:2], ~pl.col("is_default"), at="until", before="launched", ended="end").sort("at")
+    last = held.join_asof(others, left_on="begin", right_on="at", by=key, check_sortedness=False)
     waits = last.filter(pl.col("begin") - pl.col("at") <= _RIGHT_AFTER, pl.col("before") < pl.col("launched"))
     parts.edges.add(EdgeKind.STREAM_ORDER, waits["ended"], waits["start"], 0)
 

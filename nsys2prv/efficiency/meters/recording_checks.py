@@ -31,9 +31,9 @@ FEWEST_CALLS = 10
 CALLS_OF_WORK = 4
 """Calls that launch for each recorded kernel or graph from which on most of the work is not recorded. Usual is 1, or 2 where
 calls of the driver inside those of the runtime are recorded too."""
-FEWEST_RANGES, _LEAST_WITH_LAUNCHES = 3, 0.9
-"""NVTX ranges of a name with launches, and without any after the last launch, from which on launches are lost there; and part
-of those before that hold some, at least."""
+FEWEST_RANGES, _LEAST_WITH_LAUNCHES, _LEAST_OF_LAUNCHES = 3, 0.9, 0.1
+"""NVTX ranges of a name with launches, and without any after the last launch, from which on launches are lost there; part of
+those before that hold some, at least; and part of the launches of its process of a thread that launches to its end."""
 _PARTS = 1_000
 """Of the window, in which calls and work are counted."""
 
@@ -133,7 +133,8 @@ def lost_work(run: MeasuredRun) -> LostWork:
     counts = (int(calls[is_part & (launched == 0)].sum()) for is_part in parts)
     lost = [count if count >= FEWEST_CALLS else 0 for count in counts]
     of_calls, of_work = int(calls.sum()), int(launched.sum())
-    reason = _ranges_without_launches(run)
+    loss = ranges_without_launches(run) if run.recorded is run else run.window.loss
+    reason = loss[0] if loss is not None and loss[1] < run.events.offset + run.events.length else None
     # Beside many copies a launch that may have failed does not count, either.
     least = FEWEST_CALLS if of_work or run.operations.height >= FEWEST_CALLS * of_calls else 1
     if of_calls >= least + CALLS_OF_WORK * of_work:
@@ -148,26 +149,32 @@ def lost_work(run: MeasuredRun) -> LostWork:
     return LostWork(None, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
 
 
-def _ranges_without_launches(run: MeasuredRun) -> str | None:
+def ranges_without_launches(run: MeasuredRun) -> tuple[str, int] | None:
     """That NVTX ranges of a name in which work was launched go on after the last launch of their process that was recorded: the
-    recording lost calls, such as where there was no more room for them. None: few do."""
-    rows, key, start = run.events.rows, ["row", "number", "value"], pl.col("start")
+    recording lost calls, such as where there was no more room for them; and from when on, ns, as each thread loses them from
+    another time on. None: few do."""
+    rows, key, start, last = run.events.rows, ["row", "number", "value"], pl.col("start"), pl.col("last")
     launching = run.calls.filter(run.launches_work).select("row", launched="start")
-    last = rows.located(launching).group_by("task").agg(last=pl.col("launched").max())
-    ranges = rows.located(run.frame(RANGES)).join(last, on="task", maintain_order="left")
-    behind = ranges.filter(start > pl.col("last")).group_by(*key, "last").agg(behind=pl.len(), until=pl.col("end").max())
-    before = ranges.filter(pl.col("end") <= pl.col("last")).join(behind.filter(pl.col("behind") >= FEWEST_RANGES), on=key)
+    of_threads = rows.located(launching).group_by("task", "row").agg(pl.len(), last=pl.col("launched").max())
+    # Threads that launch little may have ended.
+    is_usual = pl.col("len") >= _LEAST_OF_LAUNCHES * pl.col("len").sum()
+    of_tasks = of_threads.group_by("task").agg(last.max(), since=last.filter(is_usual).min())
+    ranges = rows.located(run.frame(RANGES)).join(of_tasks, on="task", maintain_order="left")
+    behind = ranges.filter(start > last).group_by(*key, "last", "since").agg(behind=pl.len(), until=pl.col("end").max())
+    before = ranges.filter(pl.col("end") <= last).join(behind.filter(pl.col("behind") >= FEWEST_RANGES), on=key)
     launched = with_last(before, "end", launching, "launched", "row")
     holds = launched.group_by(key).agg((pl.col("launched") >= start).sum(), pl.len())
-    least = pl.max_horizontal(FEWEST_RANGES, _LEAST_WITH_LAUNCHES * pl.col("len"))
-    lost = behind.join(holds, on=key).filter(pl.col("launched") >= least)
+    is_lost = pl.col("launched") >= pl.max_horizontal(FEWEST_RANGES, _LEAST_WITH_LAUNCHES * pl.col("len"))
+    lost = behind.join(holds, on=key).filter(is_lost)
     if lost.is_empty():
         return None
-    number, value, at, count, until = lost.sort("until", *key).select(*key[1:], "last", "behind", "until").row(-1)
+    lost = lost.sort("until", *key).select(*key[1:], "last", "since", "behind", "until")
+    number, value, at, since, count, until = lost.row(-1)
     (name,) = run.events.named(number, pl.Series([value]))
-    last_launch, last_end = (time(moment + run.events.offset) for moment in (at, until))
+    first_loss, last_launch, last_end = (time(moment + run.events.offset) for moment in (since, at, until))
     others = f"{counted(count, 'range')} of NVTX named {short(name)}, which launch work before, follow until {last_end}"
-    return f"no launch is recorded after {last_launch}, but {others}"
+    of_thread = f" (none of one of its threads after {first_loss})" if since < at else ""
+    return f"no launch is recorded after {last_launch}{of_thread}, but {others}", since
 
 
 def _by_task_and_part(run: MeasuredRun, calls: pl.DataFrame) -> Numbers:

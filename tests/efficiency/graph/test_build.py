@@ -21,6 +21,7 @@ from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions, scalings
+from nsys2prv.exports.identity import IS_DEFAULT, NEVER_WAITS
 
 
 @pytest.mark.parametrize("recorded", ["pthread_create", *rest(None)], ids=["creation recorded", "one stream"])
@@ -127,15 +128,20 @@ def test_a_lock_inside_of_a_call_may_be_a_wait(tmp_path: Path) -> None:
     assert (row["least_ns"], row["most_ns"]) == (row["measured_ns"] - 10 * 495 * US, row["measured_ns"])
 
 
-@pytest.mark.parametrize(("work", "after"), [(13, 7), (7, 13)])
-def test_default_streams_and_others_wait_for_each_other(tmp_path: Path, work: int, after: int) -> None:
+@pytest.mark.parametrize(
+    ("work", "after", "flags", "waits"),
+    [(13, 7, {}, 1), (7, 13, {}, 1), (13, 17, {}, 0), (13, 17, {17: IS_DEFAULT}, 1), (13, 7, {13: NEVER_WAITS}, 0)],
+)
+def test_default_streams_and_others_wait(tmp_path: Path, work: int, after: int, flags: dict[int, int], waits: int) -> None:
     report = ReportBuilder()
+    for stream, flag in flags.items():
+        report.row("TARGET_INFO_CUDA_STREAM", streamId=stream, flag=flag, processId=report.pid, contextId=1)
     for begin in range(0, 10 * MS, 2 * MS):
         report.kernel("work", begin + 10 * US, begin + MS, stream=work, launch=(begin, begin + 5 * US))
         report.kernel("after", begin + MS + 2 * US, begin + 2 * MS, stream=after, launch=(begin + 6 * US, begin + 9 * US))
         report.api_call("cudaDeviceSynchronize_v3020", begin + 10 * US, begin + 2 * MS)
     row = replayed(report, tmp_path, scale="work=0.5")
-    assert row["measured_ns"] - row["replayed_ns"] == 5 * 495 * US
+    assert row["replayed_ns"] == (row["measured_ns"] - 5 * 495 * US if waits else None)
 
 
 def test_nothing_unknown_makes_a_run_shorter_by_more_than_what_takes_less(tmp_path: Path) -> None:
