@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -128,9 +129,13 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
     first, count, placed = plan.reports[0].report.path, len(plan.reports), [clock.at for clock in plan.axis.placements]
     identities = [opened.identity for opened in plan.reports]
     utc = [identity.utc_ns for identity in identities if identity.utc_ns is not None]
-    stopped = zip(placed, (identity.stopped_ns for identity in identities), strict=True)
-    stops = [at(time) - selection.origin for at, time in stopped if time is not None]
+    stopped = [identity.stopped_ns for identity in identities]
+    stops = [at(time) - selection.origin for at, time in zip(placed, stopped, strict=True) if time is not None]
     begun = min(at(0) for at in placed) - selection.origin
+    recordings = zip(placed, (opened.span for opened in plan.reports), stopped, strict=True)
+    spans = sorted((at(span[0]), at(max(span[1], stop or 0))) for at, span, stop in recordings if span is not None)
+    until = itertools.accumulate((end for _, end in spans), max)
+    pauses = ((end - selection.origin, begin - selection.origin) for end, (begin, _) in zip(until, spans[1:], strict=False))
     messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
     # Where kernels ran few calls fail, and many would be looked through.
     failures = [failed_calls(opened.report) for opened in plan.reports if not _has_kernels(opened)]
@@ -160,6 +165,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         ),
         recorded=(begun, max(stops) if len(stops) == count else selection.length),
         stops=frozenset(stops),
+        pauses=tuple((begin, end) for begin, end in pauses if begin < end),
         failed_calls=int(failed["count"].sum()),
         failed_launches=int(failed["count"].to_numpy()[call_categories(failed["label"]) == LAUNCH].sum()),
         warnings=[

@@ -24,7 +24,7 @@ from nsys2prv.efficiency.meter import Measurement, measure_all
 from nsys2prv.efficiency.meters.absent_tables import CONTRADICTED, LOST, not_compared
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks, LostWork, ranges_without_launches
 from nsys2prv.efficiency.meters.run_totals import RUN
-from nsys2prv.efficiency.metrics import DEVICE_TREE, TREE_TABLE, tree_rows, with_ideal_network
+from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, NCCL_CALLS, ON_DEVICES, ON_HOSTS, RANGES, RunEvents
@@ -147,8 +147,9 @@ def _tables(run: MeasuredRun, measurements: Sequence[Measurement]) -> dict[str, 
     is_lost = isinstance(lost, LostWork) and lost.reason is not None
     if is_lost:
         doubted = list(range(len(events.rows.devices)))
-        of_run |= dict.fromkeys(efficiency.name for efficiency in DEVICE_TREE.efficiencies)
-    filled |= {RUN: [of_run], TREE_TABLE: tree_rows(of_run)}
+        trees = (DEVICE_TREE, HOST_TREE) if events.pauses else (DEVICE_TREE,)
+        of_run |= dict.fromkeys(efficiency.name for tree in trees for efficiency in tree.efficiencies)
+    filled |= {RUN: [of_run], TREE_TABLE: tree_rows(of_run, LOST if is_lost else None)}
     return not_compared(
         frames_by_name(filled, table_registry.TABLES),
         [events.rows.devices[device].name for device in doubted],

@@ -240,8 +240,8 @@ TREE_TABLE = Table(
 )  # fmt: skip
 
 
-def tree_rows(run: TreeRow) -> list[dict[str, Any]]:
-    """Rows of the table `tree`, from the row of the table `run`; efficiencies of MPI and of GPUs are absent without these."""
+def tree_rows(run: TreeRow, lost: str | None = None) -> list[dict[str, Any]]:
+    """Rows of the table `tree`, from the row of `run`, without those of MPI or GPUs it has not; `lost`: why values are null."""
     rows = []
     for efficiency in EFFICIENCIES.values():
         tree = next(tree for tree in TREES if efficiency in tree.efficiencies)
@@ -258,7 +258,7 @@ def tree_rows(run: TreeRow) -> list[dict[str, Any]]:
                 "level": tree.level(efficiency),
                 "product_of": " ".join(efficiency.product_of) or None,
                 "value": value,
-                "reason": f"without {without}" if value is None and without else None,
+                "reason": (lost or (f"without {without}" if without else None)) if value is None else None,
                 **{name: getattr(efficiency, name) for name in ("title", "parent", "formula", "reads_as")},
             }
         )

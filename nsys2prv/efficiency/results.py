@@ -54,11 +54,7 @@ class Results:
         """Write everything into one JSON file, which `read_efficiency` and `compare` take. It replaces any file but an input or
         a report.
 
-        Raises
-        ------
-        OutputError
-            When it can't be written; so do the other `to_` methods.
-        """
+        Raises OutputError when it can't be written; so do the other `to_` methods."""
         self.write(json_path=Path(path))
 
     def to_csv(self, folder: str | Path) -> None:
@@ -105,20 +101,11 @@ class EfficiencyResult(Results):
         return page.first_screen_html(self.head, self.tables)
 
     def plot(self, name: str) -> page.Drawing:
-        """A drawing that a notebook shows.
+        """A drawing that a notebook shows: `activity` (of devices, over time), `efficiencies` (over time), `wall_time` (by
+        cause), `iterations` (per rank), `devices` (useful time), `families` (of kernels), `bandwidth` (of NCCL over message
+        size), `memory` (of GPUs, in use over time).
 
-        Parameters
-        ----------
-        name
-            `activity` (of devices, over time), `efficiencies` (over time), `wall_time` (by cause), `iterations` (per rank),
-            `devices` (useful time), `families` (of kernels), `bandwidth` (of NCCL over message size),
-            `memory` (of GPUs, in use over time).
-
-        Raises
-        ------
-        UsageError
-            When there is no such drawing, or the run has nothing to show in it.
-        """
+        Raises UsageError when there is no such drawing, or the run has nothing to show in it."""
         return page.drawing(name, self.tables)
 
     def to_talp(self, path: str | Path) -> None:

@@ -322,8 +322,8 @@ class RunEvents:
     recorded
         When the first recording began and the last one stopped, ns from the start of the trace: what was open then has begun
         before, or ends later.
-    stops
-        When recordings stopped, likewise: where ranges that nobody ended do so.
+    stops, pauses
+        When recordings stopped, likewise: where ranges that nobody ended do so; when nothing was recorded between them.
     failed_calls, failed_launches
         Calls of CUDA that failed, as far as they are looked for, and those of them that launch.
     warnings, left_out
@@ -349,6 +349,7 @@ class RunEvents:
     gpu_sizes: frozenset[GpuSize] = frozenset()
     recorded: tuple[int, int] = (0, LONGEST_SESSION_NS)
     stops: frozenset[int] = frozenset()
+    pauses: tuple[tuple[int, int], ...] = ()
     failed_calls: int = 0
     failed_launches: int = 0
     warnings: list[str] = field(default_factory=list)

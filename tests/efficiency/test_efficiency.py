@@ -104,9 +104,6 @@ def measured(paths: Sequence[Path | str], read: EfficiencyOptions = PLACED, **op
     return measure(list(paths), replace(read, **options))
 
 
-# -- formulas ------------------------------------------------------------------
-
-
 def test_the_tree_of_the_devices(of_two_gpus: EfficiencyResult) -> None:
     run = of_two_gpus.tables["run"].row(0, named=True)
 
@@ -235,9 +232,6 @@ def test_a_case_that_is_known_from_bsc() -> None:
     assert [round(row[name], 2) for name in names] == [0.44, 0.99, 0.89, 0.5]
 
 
-# -- devices are physical GPUs ------------------------------------------------------------------
-
-
 def test_a_gpu_that_is_idle_throughout_counts(two_gpus: list[Path]) -> None:
     found = measured_tables(two_gpus, ("devices",), time=TimeRange(650, 1000))
     run = found["run"].row(0, named=True)
@@ -300,9 +294,6 @@ def test_bins_add_up_to_the_run_and_gaps_to_the_idle_time(tmp_path: Path, found:
     assert tables["gaps"]["total_ns"].sum() == device["idle_ns"]
     causes = [f"{cause}_ns" for cause in (*CAUSES, "host", "unknown")]
     assert (tables["gaps"].select(pl.sum_horizontal(causes)).to_series() == tables["gaps"]["total_ns"]).all()
-
-
-# -- tables ------------------------------------------------------------------
 
 
 def test_overlap_counts_kernels_at_once_and_keeps_tasks_that_never_have_so_many(of_two_gpus: EfficiencyResult) -> None:
@@ -442,9 +433,6 @@ def test_streams_on_several_rows_of_a_trace_are_one_stream(tmp_path: Path) -> No
 
     assert tables["devices"]["streams"].item() == open_run(path).ranks["streams"].item() == 1
     assert tables["absent_time"]["copy_ns"].item() == 10 + 50
-
-
-# -- what is written ------------------------------------------------------------------
 
 
 def test_json_has_every_key_table_and_column_of_the_schema(of_two_gpus: EfficiencyResult) -> None:

@@ -146,3 +146,15 @@ def test_ranges_that_go_on_without_launches_tell_that_calls_were_lost(tmp_path: 
     for window, is_lost in (("all", True), ((250 * MS, 450 * MS), True), ((0, 200 * MS), False)):
         told = measured(tmp_path, report, window=window_choice(window)).head["warnings"]
         assert any(text.startswith(lost) for text in told) == is_lost
+
+
+def test_what_ran_between_recordings_is_not_known(tmp_path: Path) -> None:
+    reports = [ReportBuilder(utc_ns=1_700_000_000_000_000_000 + 10 * number * MS).gpu(0) for number in range(3)]
+    for report in reports:
+        report.kernel("k", 100 * US, 5 * MS, launch=(0, 10 * US))
+    result = measured(tmp_path, *reports)
+    why = "nothing was recorded for 10.000 ms (40.0 %), from 5.000 ms on"
+    assert f"{why}: not known what ran then; measure each recording alone" in result.head["warnings"]
+    assert check(result, "idle-devices") == ("not decidable", why)
+    of_one = measured(tmp_path, *reports, window=window_choice((10 * MS, 15 * MS)))
+    assert not any("nothing was recorded" in text for text in of_one.head["warnings"])

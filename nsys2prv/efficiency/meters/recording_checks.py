@@ -20,7 +20,7 @@ from nsys2prv.errors import counted
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
 from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.wording import short, time
+from nsys2prv.vocabulary.wording import percent, short, time
 
 SMALLEST_ERROR = 1_000_000
 """ns: an error that is smaller changes no finding."""
@@ -34,6 +34,8 @@ calls of the driver inside those of the runtime are recorded too."""
 FEWEST_RANGES, _LEAST_WITH_LAUNCHES, _LEAST_OF_LAUNCHES = 3, 0.9, 0.1
 """NVTX ranges of a name with launches, and without any after the last launch, from which on launches are lost there; part of
 those before that hold some, at least; and part of the launches of its process of a thread that launches to its end."""
+_LONG_PAUSES = 0.02
+"""Part of the window between recordings, from which on it is not known when devices are idle."""
 _PARTS = 1_000
 """Of the window, in which calls and work are counted."""
 
@@ -133,8 +135,13 @@ def lost_work(run: MeasuredRun) -> LostWork:
     counts = (int(calls[is_part & (launched == 0)].sum()) for is_part in parts)
     lost = [count if count >= FEWEST_CALLS else 0 for count in counts]
     of_calls, of_work = int(calls.sum()), int(launched.sum())
+    begin, end = run.events.offset, run.events.offset + run.events.length
+    pauses = [(max(first, begin), min(last, end)) for first, last in run.events.pauses if first < end and begin < last]
+    if (paused := sum(last - first for first, last in pauses)) >= _LONG_PAUSES * length:
+        why = f"nothing was recorded for {time(paused)} ({percent(paused / length)}), from {time(pauses[0][0])} on"
+        return LostWork(why, *lost, warnings=[f"{why}: not known what ran then; measure each recording alone"])
     loss = ranges_without_launches(run) if run.recorded is run else run.window.loss
-    reason = loss[0] if loss is not None and loss[1] < run.events.offset + run.events.length else None
+    reason = loss[0] if loss is not None and loss[1] < end else None
     # Beside many copies a launch that may have failed does not count, either.
     least = FEWEST_CALLS if of_work or run.operations.height >= FEWEST_CALLS * of_calls else 1
     if of_calls >= least + CALLS_OF_WORK * of_work:
