@@ -13,7 +13,7 @@ from nsys2prv.efficiency.graph.cuda_waits import named_values, recorded_waits, w
 from nsys2prv.efficiency.graph.moments import CallWait, GraphLabels, GraphParts, class_code, columns_of
 from nsys2prv.efficiency.graph.replay import WHOLE, EdgeKind
 from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
-from nsys2prv.efficiency.measured_run import MPI, MeasuredRun
+from nsys2prv.efficiency.measured_run import LAUNCH, MPI, MeasuredRun
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, OS_TYPES
 from nsys2prv.sources.cuda.synchronization import SYNC_STREAM
 from nsys2prv.vocabulary import event_types
@@ -26,8 +26,8 @@ _LONG_AGO = 100_000
 """ns before a receive was called in which a message has arrived that was sent then."""
 _LEAST_STAGING = 10_000
 """ns that a call takes at least which hands over the data of a copy: one that only starts the copy takes less."""
-LONGEST_WAKE_UP = 50_000
-"""From the end of a call that ends a wait to the end of the wait, at most, ns."""
+LONGEST_WAKE_UP, _MOST_OF_WAIT, _LATEST_WAKE_UP = 50_000, 0.1, 200_000
+"""From the end of a call that ends a wait to the end of the wait, at most, ns; or, up to so many ns, a part of the wait."""
 _LONGEST_BY_WRITE = 500_000
 """The same of a write, to what a poll waits for: the kernel wakes its thread."""
 _LONGEST_TURN_AFTER_ALL = 2_000_000
@@ -35,6 +35,8 @@ _LONGEST_TURN_AFTER_ALL = 2_000_000
 _LONG_CALL, _LONGEST_TURN = 1_000_000, 100_000
 """ns that calls of two threads take at least of which one lets the other one into the driver, and from the end of one to that
 of the other at most. Ends of calls as long as that are hardly so near by chance."""
+_LONGEST_LOAD = 2_000_000
+"""ns that loading of code takes when the devices are idle, at most: who waits for these does so until then."""
 _MOSTLY = 0.5
 """Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and of a call that copies, or of
 its copy, the part in which both run, at least, where the call hands over its data."""
@@ -132,6 +134,24 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> Numb
     waits = waits.select(pl.col("row").cast(pl.Int32), since="start", inside=column)
     joined = with_last(calls, "begin", waits, "since", "row", strategy="forward").sort("place")
     return columns_of(joined.select(pl.when(pl.col("since") <= pl.col("until")).then("inside").alias("inside")), "inside")[0]
+
+
+def wait_to_load(parts: GraphParts) -> None:
+    """Long calls that launch, and end soon after all that was launched before: they load code, which waits for idle devices."""
+    points, task = parts.points, parts.run.events.rows.task
+    launched = parts.launches.select("launched", task=pl.Series(task[parts.launches["row"].to_numpy()]))
+    # Moments are in the order of time.
+    ended = pl.Series("ended", points.end[: points.devices].astype(np.int64))
+    before = launched.with_columns(ended).filter(pl.col("launched") >= 0).sort("launched")
+    before = before.with_columns(pl.col("ended").cum_max().over("task"))
+    calls = points.intervals((parts.labels.causes == LAUNCH)[points.label_of])
+    calls = calls.filter(pl.col("until") - pl.col("begin") >= _LONG_CALL)
+    calls = calls.with_columns(task=pl.Series(task[calls["row"].to_numpy()]))
+    calls = with_last(calls, "begin", before, "launched", "task", allow_exact_matches=False).drop_nulls("ended")
+    calls = calls.with_columns(at=pl.Series(points.time[calls["ended"].to_numpy()]))
+    rest, length = pl.col("until") - pl.col("at"), pl.col("until") - pl.col("begin")
+    waits = calls.filter(rest.is_between(0, _LONGEST_LOAD), rest <= _MOST_OF_WAIT * length, length - rest >= _LONG_CALL)
+    parts.add_waits(EdgeKind.SYNCHRONIZATION, waits["ended"], waits["end"], WHOLE, alone=0)
 
 
 def wait_for_driver(parts: GraphParts) -> None:
@@ -284,7 +304,8 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
         pl.col("signal_start") >= pl.col("start"), pl.col("signal_row") != pl.col("row")
     )
     late, by_write = pl.col("end") - pl.col("signal_end"), pl.col("kind") == len(WAKE_UPS)
-    is_soon = late <= pl.when(by_write).then(_LONGEST_BY_WRITE).otherwise(LONGEST_WAKE_UP)
+    of_wait = (_MOST_OF_WAIT * (pl.col("end") - pl.col("start"))).clip(LONGEST_WAKE_UP, _LATEST_WAKE_UP)
+    is_soon = late <= pl.when(by_write).then(_LONGEST_BY_WRITE).otherwise(of_wait)
     has_woken = is_soon.any().over("signal_row", "signal_start")
     paired = paired.filter(is_soon | (has_woken & pl.col("wakes_all") & (late <= _LONGEST_TURN_AFTER_ALL)))
     # When threads wait for what is not known: for a time, and in waits that nothing explains.

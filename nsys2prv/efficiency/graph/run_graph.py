@@ -69,6 +69,7 @@ class BuiltGraph:
         parts = GraphParts(run, labels, points, launches_of(run).filter(pl.Series(on_streams)))
         del operations, calls, row, begin, end, label, may_wait
         host_waits.wait_for_devices(parts, by_events.on_hosts)
+        host_waits.wait_to_load(parts)
         host_waits.wait_for_messages(parts)
         host_waits.wait_for_members(parts)
         host_waits.wait_for_signals(parts, woken)

@@ -144,6 +144,15 @@ def test_default_streams_and_others_wait(tmp_path: Path, work: int, after: int, 
     assert row["replayed_ns"] == (row["measured_ns"] - 5 * 495 * US if waits else None)
 
 
+@pytest.mark.parametrize(("rest", "waits"), [(300, True), (3000, False)])
+def test_a_launch_that_loads_code_waits_for_idle_devices(tmp_path: Path, rest: int, waits: bool) -> None:
+    report, end = ReportBuilder(), 50 * MS
+    report.kernel("work", 10 * US, end, launch=(0, 5 * US))
+    report.kernel("after", end + rest * US + 10 * US, 60 * MS, launch=(20 * US, end + rest * US))
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["replayed_ns"] == (row["measured_ns"] - (end - 10 * US) // 2 if waits else end + rest * US)
+
+
 def test_nothing_unknown_makes_a_run_shorter_by_more_than_what_takes_less(tmp_path: Path) -> None:
     report = ReportBuilder(rank=0, ranks=2, with_mpi=True).gpu(0)
     report.mpi_collective("MPI_Allreduce", 0, 5 * MS)

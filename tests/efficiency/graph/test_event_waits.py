@@ -12,7 +12,7 @@ from support.measured import US, events_of
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.graph.cuda_waits import event_edges
-from nsys2prv.efficiency.graph.host_waits import LONGEST_WAKE_UP, wake_ups
+from nsys2prv.efficiency.graph.host_waits import wake_ups
 from nsys2prv.efficiency.measured_run import MeasuredRun
 
 NO_ID = 4294967295
@@ -361,6 +361,14 @@ def test_a_broadcast_wakes_all_and_the_latest_signal_counts(tmp_path: Path) -> N
     assert woken(tmp_path, report) == [(row, 10, end, FIRST, 90) for row, end in ends.items()]
 
 
+@pytest.mark.parametrize(("begin", "is_woken"), [(10, True), (2000, False)])
+def test_a_signal_ends_a_long_wait_later(tmp_path: Path, begin: int, is_woken: bool) -> None:
+    report = ReportBuilder()
+    report.os_call("poll", 0, US).os_call("pthread_cond_wait", begin * US, 3000 * US, tid=1001)
+    report.os_call("pthread_cond_signal", 2840 * US, 2850 * US)
+    assert woken(tmp_path, report) == [(SECOND, begin, 3000, FIRST, 2840)] * is_woken
+
+
 def test_the_last_at_a_barrier_wakes_the_others(tmp_path: Path) -> None:
     report = ReportBuilder()
     for tid, start in ((1000, 0), (1001, 30), (1002, 60)):
@@ -378,7 +386,6 @@ def test_a_signal_may_last_longer_than_the_wait(tmp_path: Path) -> None:
     assert [(start, at) for _, start, _, _, at in woken(tmp_path, report)] == [
         (200 * turn, 200 * turn + 100) for turn in range(30)
     ]
-    assert LONGEST_WAKE_UP == 50 * US
 
 
 @pytest.mark.parametrize("sleeps", ["epoll_wait", "poll", "usleep", "pthread_cond_wait"])
