@@ -242,8 +242,9 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
         times = times.sort("kernels", "total", "row", descending=[True, True, False])
         is_main = (pl.col("row") == times["row"][0]) | (2 * times["kernels"][0] < times["kernels"].sum())
         ordered = in_content_order(part, ["start"]).select("key", "start", "end", "row", "kind", idle=idle)
-        # Beside others, NCCL kernels are no work: they wait for other ranks.
-        spent = length * ((kind != NCCL) | (kind == NCCL).all())
+        # Beside others, NCCL kernels are no work: they wait for other ranks. Copies before the first kernel are start-up.
+        works_on = kind.is_in([KERNEL, NCCL])
+        spent = length * ((kind != NCCL) | (kind == NCCL).all()) * (works_on.cum_max() | ~works_on.any())
         works[int(group)] = ordered.filter(is_main).with_columns(busy=spent.cum_sum() - spent)
     return works
 

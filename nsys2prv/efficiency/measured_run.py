@@ -282,7 +282,7 @@ class MeasuredRun:
         in no call."""
         edges, state = pl.col("row", "start", "end"), pl.Series(self.states_of_calls.view(np.uint8))
         off_cpu = self.frame(OFF_CPU_TIMES).select(edges, state=pl.lit(host_states.OFF_CPU, pl.UInt8))
-        events = pl.concat([self.calls.select(edges, state=state), off_cpu, self._creations()])
+        events = pl.concat([self.calls.select(edges, state=state), off_cpu, self.creations])
         return _segments(events, self.place_of_caller, events["state"].to_numpy(), host_states.COMPUTING)
 
     @cached_property
@@ -391,7 +391,8 @@ class MeasuredRun:
         tasks = rows.task[self.frame(OFF_CPU_TIMES)["row"].to_numpy()]
         return np.isin(rows.task[self.callers], tasks)
 
-    def _creations(self) -> pl.DataFrame:
+    @cached_property
+    def creations(self) -> pl.DataFrame:
         """When threads create communicators and contexts, and set up the profiler: `row`, `start`, `end`, `state`."""
         regions = self.frame(run_events.NCCL_REGIONS)
         named = regions.with_columns(self.events.named(regions["number"], regions["value"]).alias("name"))

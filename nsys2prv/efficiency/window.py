@@ -146,9 +146,9 @@ def iteration_kinds(usual: Numbers | Floats, longest: Numbers | Floats, operatio
         return pl.Series([], dtype=pl.String)
     least, most = _unusual_lengths(usual)
     first = int(np.argmax(np.append((usual >= least) & (usual <= most), True)))
-    # Lengths that go on to fall have no warm-up that ends.
+    # Lengths that go on to fall have no warm-up that ends; of two nobody can say that.
     half = (first + len(usual)) // 2
-    is_level = np.median(usual[first:half]) <= _UNUSUAL * np.median(usual[half:]) if half > first else True
+    is_level = np.median(usual[first:half]) <= _UNUSUAL * np.median(usual[half:]) if half > first + 2 else True
     first = first if first <= _MOST_WARM_UP * len(usual) and is_level else 0
     most = _unusual_lengths(usual[first:])[1]
     is_slow, has_more = longest > most, operations > _MORE_WORK * np.median(operations)

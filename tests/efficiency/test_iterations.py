@@ -63,9 +63,10 @@ def test_without_nvtx_iterations_are_the_period_of_kernels(tmp_path: Path) -> No
     assert result.iterations["end"].to_list() == [*begins(result)[1:], result.work[1]]
 
 
-def test_a_loop_long_after_the_first_copy_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [20_000, 900_000_000])
+def test_a_loop_long_after_the_first_copy_is_found(tmp_path: Path, end: int) -> None:
     report = trained(0, [time + 1_000_000_000 for time in EVERY_MS])
-    report.copy(10_000, 20_000, 1 << 20)
+    report.copy(10_000, end, 1 << 20)
     assert len(begins(found([report], tmp_path))) == 12
 
 

@@ -101,12 +101,16 @@ def loading_times(built: BuiltGraph, times: float, tasks: Sequence[int] | None =
     task, loads = built.context.events.rows.task, times_of_loading(built.context, which)
     is_of_tasks = np.isin(task[loads["row"].to_numpy()], task if tasks is None else tasks)
     spans, wake_ups = Spans(loads.filter(pl.Series(is_of_tasks, dtype=pl.Boolean))), built.graph.of_kind(EdgeKind.WAKE_UP)
+    created = Spans(built.context.creations.select("row", "start", "end"))
     loaders = np.setdiff1d(wake_ups.source_row[_hold_ends(spans, wake_ups, wake_ups.kind >= 0)], loads["row"].to_numpy())
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
         of_thread = (edges.source_row == edges.row) & np.isin(edges.kind, _CALLS)
         is_loading = of_thread & (spans.inside(edges.row, edges.begin, edges.end, of_thread) == edges.end - edges.begin)
         scaled = _scaled(weight, is_loading | (of_thread & np.isin(edges.row, loaders)), times)
+        # Contexts, and what the profiler sets up, stay.
+        stays = np.minimum(weight, created.inside(edges.row, edges.begin, edges.end, is_loading))
+        scaled = np.where(is_loading, np.maximum(scaled, stays), scaled)
         # Without loading nothing wakes who waits for it.
         return np.where(_hold_ends(spans, edges, edges.kind == EdgeKind.WAKE_UP) & (times == 0), REMOVED, scaled)
 
