@@ -36,9 +36,9 @@ _IRREGULAR = 1.5
 """Median deviation of the distances of two starts, relative to their median, from which there is no rhythm."""
 _HINT = r"(?i)iter|step|batch|epoch|train|forward"
 """Names of ranges that often are iterations: these count first where the evidence is equal."""
-_LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL, _MOST_EXECUTIONS = 0.5, 0.6, 0.9, 12
+_LEAST_COVERED, _HARDLY_COVERED, _LEAST_OF_SEVERAL, _FEW, _MOST_EXECUTIONS = 0.5, 0.6, 0.9, 4, 12
 """Share of the time of work that must be in like segments; up to which every n-th execution of a name is tried, as parts of two
-kinds that take turns have half each; that these must have, as they are alike by chance, too; and the largest n."""
+kinds that take turns have half each; that these must have, as they are alike by chance, too, and so few are; the largest n."""
 _LIKE, _HISTOGRAM_NAMES = 0.1, 64
 """Difference of two histograms of names, relative to the larger one, up to which work is the same; columns of a histogram:
 names with most executions, the last one for all others."""
@@ -268,7 +268,8 @@ def _best_period(work: pl.DataFrame) -> tuple[_Period, tuple[int, int]] | None:
     if max((period.covered for period in periods), default=0.0) < _HARDLY_COVERED:
         strides = range(2, _MOST_EXECUTIONS + 1)
         several = (period for key in tried for stride in strides if (period := _period(work, key, stride)))
-        periods = [period for period in several if period.covered >= _LEAST_OF_SEVERAL] or periods
+        surely = (period for period in several if period.covered >= _LEAST_OF_SEVERAL and period.is_like.sum() > _FEW)
+        periods = list(surely) or periods
     if not periods:
         return None
     by_count = sorted(periods, key=lambda period: (-period.is_like.sum(), -period.covered, -len(period.marks)))

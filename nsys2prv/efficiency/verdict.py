@@ -186,17 +186,17 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
         return f"nothing was measured in {length}"
     run = tables["run"].row(0, named=True)
     threads = counted(run["threads"], "host thread")
+    alive = sum(run[name] for name in ("host_useful_ns", "cuda_ns", "mpi_ns")) / max(run["threads"], 1)
+    there = f"the time in which they are there, {time(alive)} on average, in {length}"
+    of_hosts = there if alive < run["elapsed_ns"] else length
     if not run["devices"] and not _has_mpi(run) and run["host_waiting_ns"] is None:
         if tables["os_calls"].is_empty():
             return f"neither work of GPUs, MPI nor calls of the OS were recorded in {length} of {threads}"
         most = max(bar, key=lambda part: part.share)
-        longest = f"largest part of {length} of {threads}: {most.title}, {percent(most.share)}"
-        busiest = _busiest_thread(tables["threads"]) if run["threads"] > 1 else ""
-        return f"neither work of GPUs nor MPI was recorded; {longest}{busiest}"
+        longest = f"largest part of {of_hosts} of {threads}: {most.title}, {percent(most.share)}"
+        return f"neither work of GPUs nor MPI was recorded; {longest}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no work of GPUs was recorded; {threads}"
-    alive = sum(run[name] for name in ("host_useful_ns", "cuda_ns", "mpi_ns")) / max(run["threads"], 1)
-    if not run["devices"] and alive < run["elapsed_ns"]:
-        length = f"the time in which they are there, {time(alive)} on average, in {length}"
+    length = length if run["devices"] else of_hosts
     # NCCL kernels that count as useful work are part of what was computed, and no loss.
     is_useful = head["nccl"] == NcclPolicy.USEFUL and run["devices"] > 0
     useful = run["device_parallel_efficiency"] if is_useful else bar[0].share

@@ -621,7 +621,7 @@ NOTHING: dict[str, Callable[[], Sequence[ReportBuilder]]] = {
     "few stalls": lambda: [stalling(50)],
     "waits that end before the device": lambda: [stalling(late=False)],
     "few gaps of hosts": lambda: [computing_hosts(10)],
-    "allocations of a start": lambda: [allocating(100, 10)],
+    "allocations of a start": lambda: [allocating(200, 10)],
     "clocks that drop shortly": lambda: [clocked(2)],
     "clocks of an idle GPU": lambda: [clocked_while_idle()],
     "covered communication": lambda: [reducing(rank, 0, covered=500 * US) for rank in (0, 1)],
