@@ -44,6 +44,8 @@ _UNLIKE = 0.1
 """Difference of these parts from which on the iterations of two runs are not compared."""
 _OTHER_NUMBER = 1.5
 """Executions of a kernel in an iteration, relative to those in another run, from which on iterations are not compared."""
+_FEWEST_ITERATIONS = 4
+"""Iterations from which on the last one, of which it is not known how long it lasts, is left out."""
 LONGEST_LABEL = 40
 """Characters of a label that is made of a path."""
 _SUFFIX = re.compile(r"\.(?:sqlite|nsys-rep|json|html|prv|prv\.gz)$|[_.](?:pqtdir|arwdir)$")
@@ -229,13 +231,19 @@ def _compared_by(results: Results) -> ComparedBy:
     return ComparedBy(PROCESS, has_mpi, not_compared)
 
 
-def _usual_iterations(result: EfficiencyResult) -> pl.DataFrame:
+def _whole_iterations(result: EfficiencyResult) -> pl.DataFrame:
+    """Iterations without the last one, which ends with its work and not where the next one begins; all, where these are few."""
+    iterations = result.tables["iterations"]
+    return iterations.head(-1) if iterations.height >= _FEWEST_ITERATIONS else iterations
+
+
+def _usual(iterations: pl.DataFrame) -> pl.DataFrame:
     """Iterations without warm-up, and without those of other work."""
-    return result.tables["iterations"].filter(~pl.col("kind").fill_null("").is_in([WARM_UP, OTHER_WORK]))
+    return iterations.filter(~pl.col("kind").fill_null("").is_in([WARM_UP, OTHER_WORK]))
 
 
 def _mean_length(iterations: pl.DataFrame) -> float | None:
-    """Mean time from one iteration to the next, ns: of usual ones, as of `_usual_iterations`; None: there are none."""
+    """Mean time from one iteration to the next, ns: of usual ones, as of `_usual`; None: there are none."""
     iterations = iterations.with_columns(pl.col("kind").fill_null("")).filter(pl.col("kind") != WARM_UP)
     is_other = pl.col("kind") == OTHER_WORK
     usual = pl.col("end_ns").max() - pl.col("begin_ns").min() - pl.col("longest_ns").filter(is_other).sum()
@@ -251,8 +259,8 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
     window is that of all its iterations, those of the warm-up included."""
     column_of_size, column_of_useful, root = _COLUMNS[by.per]
     counts = pl.Series([result.tables["iterations"].height for result in results.values()])
-    usual = [_usual_iterations(result) for result in results.values()]
-    lengths = pl.Series([_mean_length(result.tables["iterations"]) for result in results.values()], dtype=pl.Float64)
+    usual = [_usual(_whole_iterations(result)) for result in results.values()]
+    lengths = pl.Series([_mean_length(_whole_iterations(result)) for result in results.values()], dtype=pl.Float64)
     spent = {"useful": column_of_useful, "communication": "communication_ns", "active": "active_ns"}
     is_measured = all(of_run.select(spent.values()).drop_nulls().height for of_run in usual)
     executions = [int(result.tables["kernels"]["count"].sum()) for result in results.values()]
@@ -270,7 +278,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
         run=pl.Series(list(results)),
         label=pl.Series(labels),
         title=pl.Series([as_utf8(str(result.head["title"])) for result in results.values()]),
-        iterations=pl.Series([of_run.height or None for of_run in usual], dtype=pl.Int64),
+        iterations=pl.Series([_usual(run.tables["iterations"]).height or None for run in results.values()], dtype=pl.Int64),
         iteration_ns=lengths,
         basis=pl.lit("iteration" if is_by_iteration else "run"),
         inside=inside,
@@ -385,7 +393,7 @@ def _wall_time_parts(result: EfficiencyResult, basis: str, by: ComparedBy) -> Se
         return wall_time_of_hosts(tables, with_mpi=by.has_mpi)
     if basis == "run" or of_iterations.is_empty():
         return wall_time_parts(tables)
-    usual = of_iterations.filter(pl.col("iteration").is_in(_usual_iterations(result)["iteration"].implode()))
+    usual = of_iterations.filter(pl.col("iteration").is_in(_usual(_whole_iterations(result))["iteration"].implode()))
     of_devices = usual.group_by("device", maintain_order=True).agg(pl.col(BAR_COLUMNS).mean())
     return wall_time_parts({**tables, "absent_time": of_devices, "absent_parts": tables["absent_parts"].clear()})
 

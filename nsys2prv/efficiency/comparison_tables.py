@@ -22,7 +22,7 @@ RUNS = Table(
         Column.count("size", "n"),
         Column.ns("idle_ns", "sum over devices of E - A: time in which they neither compute nor move data"),
         Column.count("iterations", "iterations without warm-up; null where none were found"),
-        Column.mean_ns("iteration_ns", "their mean length: from the first start to the last end over devices; null likewise"),
+        Column.mean_ns("iteration_ns", "their mean length: from the first start to the last one over devices; null likewise"),
         Column.text("basis", "`run`; `iteration` where their numbers differ: times of the columns below are those of one then"),
         Column.text("scaling", "`strong` (all runs do the same work) or `weak` (each device does), against the first run"),
         Column.number("speedup", "E of the first run / E"),
