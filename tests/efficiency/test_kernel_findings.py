@@ -126,6 +126,13 @@ def test_element_wise_kernels_that_wait_for_pages_are_not_to_be_fused(tmp_path: 
     assert "unfused-kernels" not in costs(measured(tmp_path, made))
 
 
+def test_kernels_that_nobody_waits_for_cost_nothing(tmp_path: Path) -> None:
+    made = report(**A100)
+    made.kernel("add(int)", 20 * US, 100 * MS, gridX=1, blockX=1, launch=(0, 10 * US))
+    made.api_call("cudaFree_v3020", 150 * MS, 200 * MS)
+    assert "few-blocks" not in costs(measured(tmp_path, made, no_critical_path=False))
+
+
 def test_attention_in_fp32_is_known_by_its_name(tmp_path: Path) -> None:
     made = report()
     for begin in range(0, 20 * MS, MS):

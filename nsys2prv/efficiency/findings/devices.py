@@ -328,6 +328,7 @@ class _KernelRule(FindingRule, texts="kernel-rule"):
     """A rule about some kernels: columns of `_kernels`, and what each costs."""
 
     needs = (rule.ANY_WORK,)
+    is_of_kernels = True
     names_sizes = False
     """Whether the text says with how many blocks and threads the kernel is launched that loses most."""
 

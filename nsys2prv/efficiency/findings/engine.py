@@ -281,7 +281,7 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
         if of_devices.how == DEVICE_ESTIMATE:
             continue
         if rule not in gains:
-            of_graph = Saved(_on_path(finding, evidence, graph), PATH_BOUND)
+            of_graph = Saved(_on_path(finding, evidence, graph, with_hosts=not rule.is_of_kernels), PATH_BOUND)
         else:
             is_unsure = rule.keeps_pace and gains[rule].at_least < _LEAST_SURE * gains[rule].saved
             is_bound = rule.at_most or is_unsure or len(graph.built.open_ends) > 0
@@ -311,9 +311,9 @@ def _gained(gain: Gain, *, is_bound: bool) -> Saved:
     return Saved(gain.saved + gain.unexplained, REPLAY_BOUND if gain.is_replayed else PATH_BOUND)
 
 
-def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph) -> int:
-    """Time of the critical path on the devices of a finding and on the threads of the tasks that use them, and where what is
-    waited for is not known, ns."""
+def _on_path(finding: Finding, evidence: Evidence, graph: MeasuredGraph, *, with_hosts: bool) -> int:
+    """Time of the critical path on the devices of a finding, or also on the threads of the tasks that use them, and where what
+    is waited for is not known, ns."""
     rows, devices = evidence.rows, finding.losses.indices
-    is_host = (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(devices))
+    is_host = with_hosts & (rows.device < 0) & np.isin(rows.task, evidence.tasks_of(devices))
     return graph.totals.on_rows(np.isin(rows.device, devices) | is_host) + graph.totals.unexplained

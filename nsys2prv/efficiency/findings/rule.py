@@ -367,7 +367,8 @@ class FindingRule:
     devices say; else what others wait for it was not recorded. Whether a replay without it saves more than can be won in truth,
     because nothing of it is left in the changed run. `keeps_pace`: without it threads still wait for what keeps its pace, such
     as a camera: a replay that gains from them is a bound. `is_idle`: no kernel but those of NCCL runs in what it counts: a run
-    takes at least as long as the other kernels of a device. `is_summary`: it says that time is lost, and not to what: other
+    takes at least as long as the other kernels of a device. `is_of_kernels`: kernels would be shorter, and nothing else.
+    `is_summary`: it says that time is lost, and not to what: other
     findings come first."""
 
     kind: str
@@ -394,6 +395,7 @@ class FindingRule:
     parts: Sequence[str] = ()
     is_bound: bool = True
     is_idle: bool = False
+    is_of_kernels: bool = False
     at_most: bool = False
     keeps_pace: bool = True
     of_processes: bool = False

@@ -42,7 +42,7 @@ _LONGER = "ranks that are not in the run may take longer, too"
 
 LATENCY = 20_000
 """ns that are usual between two operations of a stream."""
-_DRIVER = r"libcuda\.so|\[vdso\]"
+_DRIVER = r"libcuda\.so|[\[(]vdso[\])]"
 """In names of modules in which a thread polls for the device, which is in no call that was recorded."""
 _LEAST_OFF_CPU = 10_000
 """ns off its CPU in which a thread can wait for something: less is what a change of threads takes."""
