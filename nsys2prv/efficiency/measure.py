@@ -155,6 +155,7 @@ def _tables(run: MeasuredRun, measurements: Sequence[Measurement]) -> dict[str, 
         [events.rows.devices[device].name for device in doubted],
         [events.rows.tasks[task].name for device in doubted for task in events.rows.tasks_of_device.get(device, ())],
         LOST if is_lost else CONTRADICTED,
+        lost.start_up if isinstance(lost, LostWork) else 0,
     )
 
 

@@ -222,13 +222,14 @@ TABLES = (
 
 
 def not_compared(
-    tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tasks: Sequence[str], reason: str
+    tables: Mapping[str, pl.DataFrame], devices: Sequence[str], tasks: Sequence[str], reason: str, start_up: int
 ) -> dict[str, pl.DataFrame]:
     """All tables, where those of compute-absent time and of gaps have no causes of devices whose times contradict those of
     their hosts (`device_clocks`), or whose work was not recorded (`lost_work`): the `reason`, CONTRADICTED or LOST.
 
     What is recorded of such a device is known. What comparing it with its host would say is not: why it waits, and what the
-    host did meanwhile. Sums are the same. `tables` are by name, with the columns of the registry; `tasks` use the devices."""
+    host did meanwhile. Sums are the same; until `start_up`, ns, nothing was launched. `tables` are by name, with the columns of
+    the registry; `tasks` use the devices."""
     if not devices:
         return dict(tables)
     changed = dict(tables)
@@ -243,13 +244,20 @@ def not_compared(
             pl.when(is_doubted).then(pl.sum_horizontal(columns) if name == undivided else 0).otherwise(name).alias(name)
             for name in columns
         )
-    off_cpu = pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns")
-    changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(off_cpu)
+    off_cpu, known = (
+        pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns"),
+        pl.when(is_doubted).then(pl.lit(start_up, pl.Int64)).otherwise(0),
+    )
+    of_devices = changed[ABSENT_TIME.name].with_columns(off_cpu, pl.col("undecided_ns") - known, pl.col("start_up_ns") + known)
+    changed[ABSENT_TIME.name] = of_devices
     for table in (ABSENT_CALLS, ABSENT_RANGES, ABSENT_FUNCTIONS):
         changed[table.name] = tables[table.name].filter(~pl.col("task").is_in(list(tasks)))
     texts = {"part": pl.lit(TITLES["undecided"]), "detail": pl.lit(reason)}
     named = [pl.when(is_doubted).then(text).otherwise(name).alias(name) for name, text in texts.items()]
     sums = pl.col("count", "total_ns").sum(), pl.col("longest_ns").max()
     rows = tables[ABSENT_PARTS.name].with_columns(named).group_by("device", *texts, maintain_order=True).agg(sums)
-    changed[ABSENT_PARTS.name] = rows.sort("total_ns", descending=True, maintain_order=True)
+    rows = rows.with_columns(total_ns=pl.col("total_ns") - known)
+    at_start = {"part": pl.lit(TITLES["start_up"]), "detail": None, **dict.fromkeys(("total_ns", "longest_ns"), known)}
+    before = rows.filter(is_doubted & (known > 0)).with_columns(**at_start)
+    changed[ABSENT_PARTS.name] = pl.concat([rows, before]).sort("total_ns", descending=True, maintain_order=True)
     return changed

@@ -100,12 +100,13 @@ class LostWork(Measurement):
     Those `at_start` launch before the first launch of work of their task that is recorded; a few are not counted. `between`
     are those between the first and the last such launch, where none of their part of the window is recorded, and those of tasks
     without recorded work; `at_end` those after the last one. What is launched just before the end may run after it, and is not
-    lost."""
+    lost. Nothing is launched until `start_up`, ns."""
 
     reason: str | None
     at_start: int
     between: int
     at_end: int
+    start_up: int = 0
 
 
 def lost_work(run: MeasuredRun) -> LostWork:
@@ -150,7 +151,9 @@ def lost_work(run: MeasuredRun) -> LostWork:
         gives_work = np.isin(run.states_of_calls - FIRST_CALL, (LAUNCH, MEMORY_CALL))
         at = int(run.calls["start"].to_numpy()[gives_work].min())
         since = f" from {time(at + run.events.offset)} on, when a call launches or copies" if at else ""
-        return LostWork(reason, *lost, warnings=[f"{reason}; it is not known when devices are idle{since}"])
+        start_up = int(run.operations["start"].to_numpy().min(initial=at)) if run.is_from_start else 0
+        told = f"{reason}; it is not known when devices are idle{since}"
+        return LostWork(reason, lost[0], lost[1], lost[2], start_up, warnings=[told])
     places = zip(lost, ("before the first", "beside", "after the last"), strict=True)
     what = "work that is recorded: what they launched is lost"
     return LostWork(None, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
