@@ -37,9 +37,6 @@ def former(command_line: CommandLine, report: Path, out: Path) -> dict[str, byte
     return contents(out.parent)
 
 
-# -- reports that can't be read: exit code 3 ------------------------------------------------------------------------------
-
-
 def file(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
@@ -136,9 +133,6 @@ def test_the_same_report_twice_is_refused_whatever_its_name(
     assert contents(out.parent) == {}
 
 
-# -- nsys: exit code 4 ----------------------------------------------------------------------------------------------------
-
-
 def test_a_raw_report_without_nsys_says_how_to_go_on(command_line: CommandLine, tmp_path: Path, out: Path) -> None:
     raw = tmp_path / "run.nsys-rep"
     raw.write_bytes(b"\x00raw")
@@ -157,9 +151,6 @@ def test_an_nsys_that_fails_is_named_with_what_it_said(command_line: CommandLine
     sentence(command_line.run("translate", raw, "-o", out, "--nsys", nsys), NO_NSYS, raw, nsys, "this report is too new")
     assert contents(out.parent) == {}
     assert not [path for path in tmp_path.iterdir() if ".part" in path.name]
-
-
-# -- outputs that can't be written: exit code 5 ---------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can write everywhere; as another user: make test")

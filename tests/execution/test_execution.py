@@ -252,9 +252,6 @@ def test_what_starts_together_comes_in_one_piece_and_in_one_order(rows: list[tup
     assert all(starts)
 
 
-# -- work that takes longer than a moment is shown, also while nothing of it is done ---------------------
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

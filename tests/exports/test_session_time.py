@@ -133,9 +133,6 @@ def test_exports_that_do_not_tell_the_sum_tell_its_options(tmp_path: Path) -> No
     assert open_report(tmp_path / "a.sqlite").session_time == SessionTime(START)
 
 
-# -- metadata that contradict the times ---------------------------------------------------------------------------------------
-
-
 def _without_metadata(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     return tables | {"META_DATA_EXPORT": report().tables()["META_DATA_EXPORT"]}
 

@@ -198,9 +198,6 @@ def test_a_trace_of_another_tool_need_not_keep_what_nsys2prv_does(tmp_path: Path
     assert check_trace(tmp_path / "trace.prv").violations == ()
 
 
-# -- other tools of BSC know rows and traces by rules of their own, which are restated here --------------
-
-
 # basicanalysis: rows of streams, in traces of nsys2prv and in those of Extrae; rows of metrics, the others are host threads.
 _STREAM = re.compile(r"^(?:CUDA|HIP)-(D\d+)\.S(\d+)(?:-(\S+))?\s*$")
 _STREAM_OF_EXTRAE = re.compile(r"^(?:CUDA|HIP)-(D\d+)\.[^-]*-([^\s]+)\s*$")

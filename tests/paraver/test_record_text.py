@@ -167,9 +167,6 @@ def test_numbers_at_the_limits_of_64_bits_and_with_zeros_in_front_are_read() -> 
     assert found.too_large.tolist() == [2]
 
 
-# -- gzip in blocks: one stream for readers, the same bytes however it is written ------------------------
-
-
 @pytest.mark.parametrize("cores", ["1", "2"])
 def test_a_file_of_blocks_depends_on_its_content_alone(cores: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLARS_MAX_THREADS", cores)

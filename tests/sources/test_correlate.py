@@ -67,9 +67,6 @@ def test_each_event_gets_its_call(
     assert found.height == len(calls)
 
 
-# -- what sources declare: names, columns, event types ---------------------------------------------------
-
-
 def _numbers(one: EventType) -> set[int]:
     """Numbers of a type; of a series, of all members before the overflow."""
     return {one.member(index) for index in range(one.members)} if one.is_series else {one.number}

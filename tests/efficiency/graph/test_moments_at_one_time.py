@@ -77,9 +77,6 @@ def test_what_the_os_does_inside_of_a_call_is_left_out(tmp_path: Path) -> None:
     assert not names & {"poll", "read"}
 
 
-# -- times by group: those that overlap count once -------------------------------------------------------
-
-
 def test_time_inside_spans_against_counting_each_ns() -> None:
     random = np.random.default_rng(5)
     group, begin = random.integers(0, 3, 40), random.integers(0, 180, 40)

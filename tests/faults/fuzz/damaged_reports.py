@@ -109,9 +109,6 @@ def hostile_texts(chance: random.Random, folder: Path) -> Attempt:
     return Attempt((*chance.choice(_COMMANDS), "report.sqlite"))
 
 
-# -- values and objects of databases ----------------------------------------------------------------------------------
-
-
 def column_values(chance: random.Random, folder: Path) -> Attempt:
     """Values that nsys does not write in columns of one row or of all."""
     changed = [chance.choice(list(_tables())) for _ in range(chance.choice((1, 1, 2, 5)))]
@@ -218,9 +215,6 @@ def sqlite_objects(chance: random.Random, folder: Path) -> Attempt:
     return _of_report(chance, "report.sqlite")
 
 
-# -- folders of tables ------------------------------------------------------------------------------------------------
-
-
 def folder_tables(chance: random.Random, folder: Path) -> Attempt:
     """Other types, other columns, and other things than files in folders of Parquet and Arrow tables."""
     form, suffix = chance.choice((("_pqtdir", ".parquet"), ("_arwdir", ".arrow")))
@@ -301,9 +295,6 @@ def _replace(file: Path, chance: random.Random) -> None:
             lambda: file.write_bytes(chance.choice((b"PAR1", b"ARROW1", b"SQLite format 3\0")) + content),
         )
     )()
-
-
-# -- the report -------------------------------------------------------------------------------------------------------
 
 
 @functools.cache

@@ -105,9 +105,6 @@ def test_the_table_is_consistent() -> None:
         assert "{}" not in view.title or (view.split_by or "").upper() in words, view.path
 
 
-# -- the page that lists the views: a search, and commands that a shell reads as they are meant ----------
-
-
 def page_of(folder: Path, prv: Path, final: Path) -> tuple[str, list[RenderedView]]:
     written = write_views(folder, content(TYPES, ONE_GPU), prv, final)
     return (folder / "index.html").read_text(encoding="utf-8"), written
@@ -153,9 +150,6 @@ def test_the_search_shows_the_views_that_have_all_words(tmp_path: Path) -> None:
     assert shown["communication"] == [of_communication, f"{len(of_communication)} views"]
     for nothing in ("<b>", "nothing at all", "OUT.prv"):
         assert shown[nothing] == [[], "0 views"]
-
-
-# -- workspaces have the form that Paraver reads ---------------------------------------------------------
 
 
 def test_the_workspace_file_has_the_form_that_paraver_reads(tmp_path: Path) -> None:
