@@ -145,8 +145,7 @@ def length_interval(events: RunEvents) -> LengthInterval:
 
 
 def _edge(at: int, times: Floats, errors: Sequence[ClockError], outermost: Callable[[Floats], Any]) -> tuple[float, float]:
-    """The earliest and the latest that an edge of the run can be, of its reports' outermost times; one that the user chose is
-    where it is."""
+    """The earliest and latest that an edge of the run can be, of its reports' outermost times; one that was chosen is known."""
     if at != outermost(times):
         return at, at
     widths: Floats = np.array([error.of_report for error in errors], dtype=np.float64)

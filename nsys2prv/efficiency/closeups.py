@@ -87,8 +87,7 @@ def closeup_tables(run: MeasuredRun, tables: Frames) -> Filled:
 
 
 def _of_findings(run: MeasuredRun, findings: pl.DataFrame) -> list[tuple[list[str], dict[str, Any]]]:
-    """Names of devices that are shown, and a row of `closeups`: places of the first findings, of those that show the same only
-    the first."""
+    """Names of devices that are shown, and a row of `closeups`: places of the first findings, but for those shown already."""
     length, operations = run.events.length, run.events.collections[ON_DEVICES.name].rows
     usual_distance = run.window.recorded * len(run.events.rows.devices) / operations
     least_around = min(round(_AROUND * usual_distance), round(_MOST_AROUND * length))

@@ -164,8 +164,7 @@ class MeasuredRun:
 
     @cached_property
     def launches(self) -> pl.DataFrame:
-        """Lines from calls to what they launch that ends in the window, sorted by `to_time`, `to_row`, `time`: columns of
-        LAUNCH_SCHEMA."""
+        """LAUNCH_SCHEMA: lines from calls to what they launch that ends in the window, by `to_time`, `to_row`, `time`."""
         if self._recorded is not None:
             lines = self._lines(self._recorded.launches, ("time", "to_time"))
             # Several meters may ask at the same time.
@@ -278,8 +277,7 @@ class MeasuredRun:
 
     @cached_property
     def on_threads(self) -> Segments:
-        """What each calling host thread does (by its place in `callers`): one count for each of `host_states.STATES` but those
-        in no call."""
+        """What each of `callers` (by its place) does: one count for each of `host_states.STATES` but those in no call."""
         edges, state = pl.col("row", "start", "end"), pl.Series(self.states_of_calls.view(np.uint8))
         off_cpu = self.frame(OFF_CPU_TIMES).select(edges, state=pl.lit(host_states.OFF_CPU, pl.UInt8))
         events = pl.concat([self.calls.select(edges, state=state), off_cpu, self.creations])

@@ -136,8 +136,7 @@ _LEAST_WHY = 0.1
 _MOST_UNEXPLAINED = 0.1
 """Waits of unknown cause on the path that stays, against what a replay saves: more may be saved, too."""
 _LEAST_SURE = 0.9
-"""What is saved where waits for what may keep its pace end when they did, against what a replay saves: else it is
-no more than a bound."""
+"""What is saved where waits for what may keep its pace end when they did, against what a replay saves: less is a bound."""
 
 
 class Saved(NamedTuple):

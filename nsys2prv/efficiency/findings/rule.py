@@ -409,8 +409,7 @@ class FindingRule:
 
     @property
     def thresholds(self) -> Sequence[Threshold]:
-        """What it compares with, first what several rules do. A device is part of a finding when it is itself beyond all of
-        them."""
+        """What it compares with, first what several rules do. A device of a finding is itself beyond all of them."""
         of_classes = (vars(of).items() for of in reversed(type(self).__mro__))
         return list({name: value for of in of_classes for name, value in of if isinstance(value, Threshold)}.values())
 

@@ -16,8 +16,7 @@ from nsys2prv.efficiency.intervals import NONE, Integers, Mask, Moments, Numbers
 from nsys2prv.efficiency.measured_run import LAUNCH, MPI, MeasuredRun
 from nsys2prv.efficiency.run_events import MPI_COLLECTIVES, OS_TYPES
 from nsys2prv.sources.cuda.synchronization import SYNC_STREAM
-from nsys2prv.vocabulary import event_types
-from nsys2prv.vocabulary.call_names import FROM_ROOT, TIMERS, TO_ALL, TO_ROOT, WAITING_CALLS, WAITING_COLLECTIVES, WAKE_UPS
+from nsys2prv.vocabulary import call_names, event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
 _LONG_SEND = 50_000
@@ -209,7 +208,7 @@ def wait_for_members(parts: GraphParts) -> None:
         parts.alone_kind[call[which]], parts.alone_weight[call[which]] = EdgeKind.TRANSFER, alone
     edges.add(EdgeKind.COLLECTIVE, hub, ended, transfer)
     # In a replay another member may be the last; a root that sends does not wait.
-    of_all = is_matched & (start <= last_start) & (waiting != FROM_ROOT)
+    of_all = is_matched & (start <= last_start) & (waiting != call_names.FROM_ROOT)
     edges.add(EdgeKind.ARRIVAL, points.starts(members)[of_all], hub[of_all], 0)
 
 
@@ -238,9 +237,9 @@ def mpi_collectives(run: MeasuredRun) -> pl.DataFrame:
 
 def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
     """Calls with the `place` and name of others on a communicator, with whom each waited for: COLLECTIVE_SCHEMA."""
-    name = pl.col("name")
+    name, waits = pl.col("name"), call_names.WAITING_COLLECTIVES
     kinds = named_values(run, event_types.MPI_COLLECTIVE).select(
-        kind="value", waiting=first_match(name, WAITING_COLLECTIVES, 0), blocking=~name.str.contains("^MPI_I|_init(_c)?$")
+        kind="value", waiting=first_match(name, waits, 0), blocking=~name.str.contains("^MPI_I|_init(_c)?$")
     )
     # Roots are known as ranks of the communicator of all.
     world = named_values(run, event_types.MPI_COMMUNICATOR).filter(name == event_types.MPI_COMM_WORLD)["value"].to_list()
@@ -254,8 +253,8 @@ def _matched(run: MeasuredRun, calls: pl.DataFrame) -> pl.DataFrame:
         last=member.get(pl.col("start").arg_max()).over(_COLLECTIVE),
         root=member.filter(is_root.fill_null(False)).first().over(_COLLECTIVE),
     ).filter(pl.col("members") > 1, pl.col("kind").n_unique().over(_COLLECTIVE) == 1)  # fmt: skip
-    for_last = (waiting == TO_ALL) | ((waiting == TO_ROOT) & pl.col("is_root"))
-    awaited = pl.when(for_last).then("last").when(waiting == FROM_ROOT).then("root").struct
+    for_last = (waiting == call_names.TO_ALL) | ((waiting == call_names.TO_ROOT) & pl.col("is_root"))
+    awaited = pl.when(for_last).then("last").when(waiting == call_names.FROM_ROOT).then("root").struct
     is_other = awaited.field("row") != pl.col("row")
     columns = {f"awaited_{name}": pl.when(is_other).then(awaited.field(name)) for name in ("row", "start")}
     return together.with_columns(**columns).select(pl.col(name).cast(dtype) for name, dtype in COLLECTIVE_SCHEMA.items())
@@ -287,9 +286,25 @@ def wait_for_signals(parts: GraphParts, pairs: pl.DataFrame) -> None:
     parts.add_waits(EdgeKind.WAKE_UP, signal, woken, class_code(EdgeKind.WAKE_UP), alone=0)
 
 
+def wait_beside_others(parts: GraphParts) -> None:
+    """Long polls of threads, in most of which another one of the process waits for a device, and which end soon after: as Julia
+    waits, with a thread for it."""
+    points, labels, task = parts.points, parts.labels, parts.run.events.rows.task
+    is_poll = labels.by_name(pl.col("name").str.contains(call_names.POLLS)) & labels.is_of(event_types.OS_CALL)
+    polls, waits = (points.intervals(of[points.label_of]) for of in (is_poll, labels.waits != CallWait.NOTHING))
+    length, is_open = pl.col("until") - pl.col("begin"), parts.alone_kind[polls["interval"].to_numpy()] == NONE
+    polls, waits = (calls.with_columns(task=pl.Series(task[calls["row"].to_numpy()])) for calls in (polls, waits))
+    waits = waits.select("task", other="row", since="begin", at="until", ended="end")
+    pairs = with_last(polls.filter(is_open, length >= _LONG_CALL), "until", waits, "at", "task")
+    beside, late = pl.col("at") - pl.max_horizontal("since", "begin"), pl.col("until") - pl.col("at")
+    pairs = pairs.filter(late <= _MOST_OF_WAIT * length, beside >= _MOSTLY * length)
+    parts.add_waits(EdgeKind.WAKE_UP, pairs["ended"], pairs["end"], WHOLE, alone=0)
+
+
 def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     """Waits of threads (`row`, `start`, `end`, ns), each with the call that ended it (`signal_row`, `signal_start`)."""
-    rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in zip(*WAKE_UPS, strict=True))
+    by_kind = zip(*call_names.WAKE_UPS, strict=True)
+    rules = ([(pattern, kind) for kind, pattern in enumerate(patterns, 1)] for patterns in by_kind)
     wait, signal = (first_match(pl.col("name"), of_calls, 0) for of_calls in rules)
     numbered = pl.concat(named_values(run, number).with_columns(number=pl.lit(number)) for number in OS_TYPES)
     kinds = numbered.cast({"number": run.calls.schema["number"], "value": run.calls.schema["value"]}).select(
@@ -303,13 +318,13 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
     paired = with_last(waits, "end", signals, "signal_start", ["task", "kind"]).filter(
         pl.col("signal_start") >= pl.col("start"), pl.col("signal_row") != pl.col("row")
     )
-    late, by_write = pl.col("end") - pl.col("signal_end"), pl.col("kind") == len(WAKE_UPS)
+    late, by_write = pl.col("end") - pl.col("signal_end"), pl.col("kind") == len(call_names.WAKE_UPS)
     of_wait = (_MOST_OF_WAIT * (pl.col("end") - pl.col("start"))).clip(LONGEST_WAKE_UP, _LATEST_WAKE_UP)
     is_soon = late <= pl.when(by_write).then(_LONGEST_BY_WRITE).otherwise(of_wait)
     has_woken = is_soon.any().over("signal_row", "signal_start")
     paired = paired.filter(is_soon | (has_woken & pl.col("wakes_all") & (late <= _LONGEST_TURN_AFTER_ALL)))
     # When threads wait for what is not known: for a time, and in waits that nothing explains.
-    timers = run.calls.filter(run.is_named(run.calls, event_types.OS_CALL, TIMERS)).with_columns(is_timer=True)
+    timers = run.calls.filter(run.is_named(run.calls, event_types.OS_CALL, call_names.TIMERS)).with_columns(is_timer=True)
     unexplained = waits.join(paired, on=["row", "start"], how="anti").with_columns(is_timer=False)
     sleeps = pl.concat(frame.select("row", "start", "end", "is_timer") for frame in (timers, unexplained)).sort("start", "end")
     asleep = sleeps.select("is_timer", signal_row="row", slept_from="start", slept_until="end")
@@ -325,5 +340,5 @@ def wake_ups(run: MeasuredRun) -> pl.DataFrame:
 
 def waits_in_os(labels: GraphLabels) -> Mask:
     """Whether a thread waits in the call of each label, for what may not be known."""
-    waits: Mask = labels.by_name(pl.col("name").str.contains(WAITING_CALLS))
+    waits: Mask = labels.by_name(pl.col("name").str.contains(call_names.WAITING_CALLS))
     return waits & labels.is_of(event_types.OS_CALL, event_types.PTHREAD_CALL)

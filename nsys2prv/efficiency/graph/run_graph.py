@@ -73,6 +73,7 @@ class BuiltGraph:
         host_waits.wait_for_messages(parts)
         host_waits.wait_for_members(parts)
         host_waits.wait_for_signals(parts, woken)
+        host_waits.wait_beside_others(parts)
         host_waits.wait_for_driver(parts)
         awaited, waiting = points.ends(by_events.on_streams, "awaited_row", "awaited_end"), points.starts(by_events.on_streams)
         parts.edges.add(EdgeKind.EVENT_WAIT, awaited, waiting, class_code(EdgeKind.EVENT_WAIT))
@@ -187,8 +188,7 @@ def _add_copy_engines(parts: GraphParts) -> None:
 
 
 def _add_device_edges(parts: GraphParts) -> None:
-    """Edges inside of operations but NCCL kernels, and to their starts: from the end of the one before on their stream, and the
-    launch."""
+    """Edges inside of operations but NCCL kernels, and to their starts: from the end before on their stream, and the launch."""
     points, edges, labels = parts.points, parts.edges, parts.labels
     start, end, label = (of_intervals[: points.devices] for of_intervals in (points.start, points.end, points.label_of))
     is_work = ~labels.is_of(event_types.NCCL_KERNEL)[label]

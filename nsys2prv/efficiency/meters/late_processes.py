@@ -49,8 +49,7 @@ def late_processes(run: MeasuredRun) -> LateProcesses:
 
 
 def _in_receives(run: MeasuredRun) -> pl.DataFrame:
-    """Waits in receives: `row`, `late_row`, `begin`, `end`. A receive that was started before waits from the call on that
-    completes it."""
+    """Waits in receives: `row`, `late_row`, `begin`, `end`. One started before waits from the call that completes it."""
     is_mpi = pl.col("number").is_in(list(event_types.MPI_TYPES.values()))
     calls = run.calls.filter(is_mpi).group_by("row", "end").agg(called=pl.col("start").max())
     received = run.messages.join(calls, left_on=["to_row", "to_time"], right_on=["row", "end"], how="inner")

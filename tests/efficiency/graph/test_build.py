@@ -144,6 +144,16 @@ def test_default_streams_and_others_wait(tmp_path: Path, work: int, after: int, 
     assert row["replayed_ns"] == (row["measured_ns"] - 5 * 495 * US if waits else None)
 
 
+@pytest.mark.parametrize(("begin", "waits"), [(30, True), (30_000, False)])
+def test_polls_beside_a_wait_of_another_thread_wait_for_the_same(tmp_path: Path, begin: int, waits: bool) -> None:
+    report = ReportBuilder()
+    report.kernel("work", 10 * US, 50 * MS, launch=(0, 5 * US))
+    report.os_call("poll", 20 * US, 51 * MS).api_call("cudaDeviceSynchronize_v3020", begin * US, 50 * MS, tid=1001)
+    report.kernel("after", 52 * MS, 53 * MS, launch=(51 * MS + US, 51 * MS + 10 * US))
+    row = replayed(report, tmp_path, scale="work=0.5")
+    assert row["replayed_ns"] == (row["measured_ns"] - (50 * MS - 10 * US) // 2 if waits else None)
+
+
 @pytest.mark.parametrize(("rest", "waits"), [(300, True), (3000, False)])
 def test_a_launch_that_loads_code_waits_for_idle_devices(tmp_path: Path, rest: int, waits: bool) -> None:
     report, end = ReportBuilder(), 50 * MS
