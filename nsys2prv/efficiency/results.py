@@ -152,7 +152,7 @@ class ComparisonResult(Results):
         self._write(json_path, csv_folder, {page_path: lambda: page.comparison_page(self.head, self.tables)})
 
     def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
-        """A summary for a terminal, with so many rows of each table, in lines of `width` characters (None: as wide as it is)."""
+        """A summary for a terminal, with so many rows of each table, in lines of `width` characters (None: as they are)."""
         return comparison_as_text(self.head, self.tables, rows, width)
 
     def as_markdown(self, rows: int = 10) -> str:

@@ -116,7 +116,7 @@ class WhatIfResult(Results):
         return f"<WhatIfResult of {self.head['title']}: {' '.join(self.head['changes']) or 'no change'}>"
 
     def as_text(self, rows: int = 10, *, width: int | None = None) -> str:
-        """A summary for a terminal, with so many rows of each table, in lines of `width` characters (None: as wide as it is)."""
+        """A summary for a terminal, with so many rows of each table, in lines of `width` characters (None: as they are)."""
         scenarios, totals = self.tables[SCENARIOS.name], self.tables[PATH_TOTALS.name]
         lengths, heading = (scenarios, "scenario") if scenarios.height else (self.tables[LENGTHS.name], "length")
         of_what = lengths.columns[0]
