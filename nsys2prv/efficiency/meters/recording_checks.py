@@ -152,8 +152,8 @@ def lost_work(run: MeasuredRun) -> LostWork:
         at = int(run.calls["start"].to_numpy()[gives_work].min())
         since = f" from {time(at + run.events.offset)} on, when a call launches or copies" if at else ""
         start_up = int(run.operations["start"].to_numpy().min(initial=at)) if run.is_from_start else 0
-        told = f"{reason}; it is not known when devices are idle{since}"
-        return LostWork(reason, lost[0], lost[1], lost[2], start_up, warnings=[told])
+        warning = f"{reason}; it is not known when devices are idle{since}"
+        return LostWork(reason, lost[0], lost[1], lost[2], start_up, warnings=[warning])
     places = zip(lost, ("before the first", "beside", "after the last"), strict=True)
     what = "work that is recorded: what they launched is lost"
     return LostWork(None, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
