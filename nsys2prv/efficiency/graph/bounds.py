@@ -90,11 +90,7 @@ class OpenWaits:
         in_work = (edges.end > starts.min(initial=0)) & (edges.begin < ends.max(initial=0))
         long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT) & in_work, off_cpu, 0)
         of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
-        # Who waits longer for devices has no time left to wait for a producer each time.
-        calls, awaited = graph.of_kind(EdgeKind.BLOCKED_CALL), graph.of_kind(EdgeKind.SYNCHRONIZATION).target
-        for_devices = np.where(np.isin(calls.target, awaited), calls.end - calls.begin, 0)
-        is_paced = of_row >= np.bincount(calls.row, weights=for_devices, minlength=len(rows.names))
-        is_held = (long > 0) & (is_paced & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length))[edges.row]
+        is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
         self.number, self.wait, self.is_held = edges.number[is_open], wait[is_open], is_held[is_open]
 
     def variant(self, edges: Edges, weight: Numbers, limit: Integers, how: int = FOLLOWS) -> Numbers:
