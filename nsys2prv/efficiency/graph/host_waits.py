@@ -34,8 +34,9 @@ _LONGEST_TURN_AFTER_ALL = 2_000_000
 _LONG_CALL, _LONGEST_TURN = 1_000_000, 100_000
 """ns that calls of two threads take at least of which one lets the other one into the driver, and from the end of one to that
 of the other at most. Ends of calls as long as that are hardly so near by chance."""
-_LONGEST_LOAD = 2_000_000
-"""ns that loading of code takes when the devices are idle, at most: who waits for these does so until then."""
+_LONGEST_LOAD, _MOST_OF_LOAD = 2_000_000, 0.05
+"""ns, and part of the call, that loading of code takes when the devices are idle, at most: who waits for these does so until
+then, and calls seldom end so near by chance."""
 _MOSTLY = 0.5
 """Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and of a call that copies, or of
 its copy, the part in which both run, at least, where the call hands over its data."""
@@ -149,7 +150,7 @@ def wait_to_load(parts: GraphParts) -> None:
     calls = with_last(calls, "begin", before, "launched", "task", allow_exact_matches=False).drop_nulls("ended")
     calls = calls.with_columns(at=pl.Series(points.time[calls["ended"].to_numpy()]))
     rest, length = pl.col("until") - pl.col("at"), pl.col("until") - pl.col("begin")
-    waits = calls.filter(rest.is_between(0, _LONGEST_LOAD), rest <= _MOST_OF_WAIT * length, length - rest >= _LONG_CALL)
+    waits = calls.filter(rest.is_between(0, _LONGEST_LOAD), rest <= _MOST_OF_LOAD * length, length - rest >= _LONG_CALL)
     parts.add_waits(EdgeKind.SYNCHRONIZATION, waits["ended"], waits["end"], WHOLE, alone=0)
 
 
