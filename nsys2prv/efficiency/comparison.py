@@ -17,7 +17,6 @@ from nsys2prv.efficiency import comparison_tables as tables_of
 from nsys2prv.efficiency.comparison_tables import GPU, PROCESS
 from nsys2prv.efficiency.efficiency_options import CompareOptions, ScalingKind
 from nsys2prv.efficiency.gate import check_conditions, judge
-from nsys2prv.efficiency.host_states import FIRST_CALL
 from nsys2prv.efficiency.measure import changed_options, measure
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.metrics import tree_rows
@@ -447,7 +446,7 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
     write count."""
     tables, devices, threads = result.tables, run["devices"], run["threads"]
     total, longest, is_by_iteration = pl.col("total_ns"), tables["iterations"]["longest_ns"].max(), run["basis"] == "iteration"
-    # A call that is longer than any iteration is in none, nor is what is created once.
+    # A call that is longer than any iteration is in none.
     of_calls = total - pl.when(pl.col("max_ns") > longest).then("max_ns").otherwise(0) if is_by_iteration else total
     parts = [
         (what, threads, tables[table].select(of_calls, name="call"))
@@ -459,8 +458,8 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
     else:
         idle = run["elapsed"] * devices - run["active"]
         spent = {"useful": run["useful"], "communication": run["communication"], "idle": idle}
-        causes = CAUSE_COLUMNS[FIRST_CALL * is_by_iteration :]
-        gaps = tables["gaps"].select(pl.col(causes).sum()).unpivot(variable_name="name", value_name="total_ns")
+        # Those of iterations are in the table of the wall time: here start-up is among them.
+        gaps = tables["gaps"].select(pl.col(CAUSE_COLUMNS).sum()).unpivot(variable_name="name", value_name="total_ns")
         cause = pl.col("name").str.strip_suffix("_ns").str.replace_all("_", " ")
         # These are of what is compared as they are.
         of_devices = pl.DataFrame({"name": list(spent), "total_ns": [time / run["share"] for time in spent.values()]})
@@ -468,7 +467,7 @@ def _times(result: EfficiencyResult, run: Mapping[str, Any], by: ComparedBy) -> 
             ("devices", devices, of_devices),
             ("family", devices, tables["families"].select("total_ns", name="family")),
             ("kernel", devices, tables["kernels"].select("total_ns", name="kernel")),
-            ("gaps", devices, gaps.with_columns(cause)),
+            ("gaps", devices, gaps.with_columns(cause).filter(pl.lit(not is_by_iteration))),
             ("memory", devices, tables["memory_operations"].group_by(name="operation").agg(pl.col("total_ns").sum())),
         ]
     name = pl.col("name").cast(pl.String)

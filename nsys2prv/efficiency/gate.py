@@ -56,6 +56,8 @@ def judge(condition: str, first: Run, run: Run) -> dict[str, Any]:
     row = {"condition": condition, "run": name, "metric": metric, "unit": _UNITS[metric], **dict(columns)}
     if value is None or base is None or bound is None:
         return {**row, "result": NOT_DECIDABLE, "reason": _why_missing(metric, run if value is None else first)}
+    if metric == "iteration_ns" and parts["first"] and run[0]["unlike"] is not None:
+        return {**row, "result": NOT_DECIDABLE, "reason": run[0]["unlike"]}
     outcomes = {_holds(number, parts["sign"], limit) for number in value[1:] for limit in bound[1:]}
     if len(outcomes) == 1:
         return {**row, "result": FAILS if outcomes == {True} else PASSES, "reason": None}
