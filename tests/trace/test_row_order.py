@@ -45,7 +45,7 @@ _NCCL_AT_ONE_TIME = (
 
 @pytest.mark.thorough
 def test_any_order_of_rows_gives_the_same_trace_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @settings(max_examples=60, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=20, suppress_health_check=list(HealthCheck))
     @given(
         ranks=st.tuples(drawn_events, drawn_events),
         seed=st.integers(0, 2**32),
