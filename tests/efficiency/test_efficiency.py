@@ -268,7 +268,6 @@ def test_a_graph_that_was_recorded_as_a_whole_is_useful_and_said_so(tmp_path: Pa
     assert any("CUDA graphs" in warning for warning in found.head["warnings"])
 
 
-# -- properties ------------------------------------------------------------------
 Kernel = tuple[int, int, int]
 kernels = st.lists(st.tuples(st.integers(0, 500), st.integers(1, 60), st.sampled_from((7, 8))), min_size=1, max_size=12)
 quick = settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -521,9 +520,6 @@ def test_the_talp_file_has_the_numbers_of_the_trees(nccl_is_useful: EfficiencyRe
     assert whole["mpiLoadBalanceIn"] * whole["mpiLoadBalanceOut"] == pytest.approx(whole["mpiLoadBalance"])
     assert whole["gpuParallelEfficiency"] == pytest.approx(float(Fraction(1050, 2000)))
     assert (whole["numMpiCalls"], whole["numGpuRuntimeCalls"]) == (2, 9)
-
-
-# -- what can't be measured ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["OUT.prv", "OUT.prv.gz"])

@@ -244,9 +244,6 @@ def allocating(count: int = 20, of_these: int = 20) -> ReportBuilder:
     return made
 
 
-# -- devices against others, and against themselves -------------------------------------------
-
-
 def computing(rank: int, *lengths: int, count: int = 20, names: Sequence[str] = ("k(int)", "k2(int)")) -> ReportBuilder:
     """Kernels one right after the other, with these names in turn."""
     made, time = report(rank), 0

@@ -83,6 +83,8 @@ def test_a_late_sender_is_found_with_the_receive_that_waits(tmp_path: Path) -> N
     late = finding(result, "late-process")
     assert (late["saved_ns"], late["ranks"]) == (30 * MS, "0")
     assert (late["worst_begin_ns"], late["worst_end_ns"]) == (120 * MS, 150 * MS)
+    of_two = measured(tmp_path / "two", *run((9, 9, 9), late=30)[:2])
+    assert check(of_two, "late-process") == ("not decidable", "missing ranks may be later")
 
 
 def test_a_receive_that_was_started_before_waits_from_the_call_that_completes_it(tmp_path: Path) -> None:

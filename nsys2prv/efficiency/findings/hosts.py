@@ -277,9 +277,10 @@ class MpiTransfers(FindingRule, kind="mpi-transfers", needs=_OF_MPI_WORK, of_pro
         return self.finding(_losses(evidence, loss), wall=saved, least=saved, most=_longest_mpi_call(evidence))
 
 
-class LateProcess(
-    FindingRule, kind="late-process", needs=(rule.MPI_CALLS, rule.SEVERAL_PROCESSES, rule.PARTNERS), of_processes=True
-):
+_OF_PAIRS = (rule.MPI_CALLS, rule.SEVERAL_PROCESSES, rule.ALL_PROCESSES, rule.PARTNERS)
+
+
+class LateProcess(FindingRule, kind="late-process", needs=_OF_PAIRS, of_processes=True):
     is_bound = False
     least = Threshold("least part of E that a process waits for one other", 0.05, "some waits are in every collective")
 

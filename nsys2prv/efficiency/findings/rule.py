@@ -281,6 +281,7 @@ TENSOR_ACTIVE = Need("sampled activity of tensor cores", partial(_metric, "(?i)t
 NO_EVENT_WAITS = Need("separate streams without waits for events", _event_waits)
 WHOLE_GRAPHS = Need("CUDA graphs recorded as a whole", _graphs)
 MPI_CALLS = Need("MPI calls", lambda evidence: "not recorded: MPI calls" if evidence.tables["mpi_calls"].is_empty() else None)
+ALL_PROCESSES = Need("all ranks of the run", lambda of: "missing ranks may be later" if of.run.events.missing_ranks else None)
 SEVERAL_PROCESSES = Need(
     "several processes",
     lambda evidence: None if evidence.processes > 1 else "there is one process with MPI, and nothing to compare it with",
