@@ -18,7 +18,8 @@ def run(work: Sequence[int], *, start: int = 20, late: int = 0, ranks: int = 2) 
     collective, and are in MPI_Finalize for 5 ms; before that rank 1 waits for a message that rank 0 sends `late` ms later."""
     reports = []
     for rank in (0, 1):
-        report = ReportBuilder(rank=rank, pid=1000 + rank, ranks=ranks, with_mpi=True).communicator(rank=rank, size=ranks)
+        report = ReportBuilder(rank=rank, pid=1000 + rank, ranks=ranks, with_mpi=True)
+        report.communicator(rank=rank, size=ranks)
         report.mpi_other("MPI_Init", 0, start * MS)
         for step in range(STEPS):
             begin = (start + step * 10) * MS
