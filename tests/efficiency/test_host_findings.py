@@ -14,7 +14,7 @@ STEPS = 10
 
 
 def run(work: Sequence[int], *, start: int = 20, late: int = 0, ranks: int = 2) -> list[ReportBuilder]:
-    """Two of some ranks that are in MPI_Init for `start` ms, compute for `work` ms in each of STEPS steps of 10 ms, which end with a
+    """Two of `ranks` are in MPI_Init for `start` ms, compute for `work` ms in each of STEPS steps of 10 ms, which end with a
     collective, and are in MPI_Finalize for 5 ms; before that rank 1 waits for a message that rank 0 sends `late` ms later."""
     reports = []
     for rank in (0, 1):
