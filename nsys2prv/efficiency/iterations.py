@@ -302,11 +302,12 @@ def _period(work: pl.DataFrame, key: int, stride: int) -> _Period | None:
     column, columns = np.minimum(turn, _HISTOGRAM_NAMES - 1), min(len(turn), _HISTOGRAM_NAMES)
     cells = np.repeat(np.arange(1, len(marks)), np.diff(marks)) * columns + column[keys[marks[0] : marks[-1]]]
     before = np.bincount(cells, minlength=len(marks) * columns).reshape(-1, columns).cumsum(axis=0)
+    # Many copies would hide which kernels run.
+    of_kernels = np.unique(column[keys[work["kind"].to_numpy() == KERNEL]])
     periods = []
     for first in range(stride):
         places, histograms = marks[first::stride], np.diff(before[first::stride], axis=0)
-        usual = np.median(histograms, axis=0)
-        is_like = np.linalg.norm(histograms - usual, axis=1) <= _LIKE * max(float(np.linalg.norm(usual)), 1.0)
+        is_like = _alike(histograms) & _alike(histograms[:, of_kernels])
         operations, times = np.diff(places), np.diff(busy[places])
         covered = float(times[is_like].sum()) / max(int(busy[-1]), 1)
         # A kernel that is long and repeats at once in some places is no period of the rest.
@@ -317,6 +318,13 @@ def _period(work: pl.DataFrame, key: int, stride: int) -> _Period | None:
     period = max(periods, key=lambda period: period.covered, default=None)
     # With nothing but itself between its executions, a name repeats alone.
     return period if period and period.operations > stride else None
+
+
+def _alike(histograms: Numbers) -> Mask:
+    """Which histograms (rows) are like the usual one."""
+    usual = np.median(histograms, axis=0)
+    is_like: Mask = np.linalg.norm(histograms - usual, axis=1) <= _LIKE * max(float(np.linalg.norm(usual)), 1.0)
+    return is_like
 
 
 def _times_repeat_after(times: Numbers) -> int:

@@ -35,8 +35,7 @@ _LONG_CALL, _LONGEST_TURN = 1_000_000, 100_000
 """ns that calls of two threads take at least of which one lets the other one into the driver, and from the end of one to that
 of the other at most. Ends of calls as long as that are hardly so near by chance."""
 _LONGEST_LOAD, _MOST_OF_LOAD = 2_000_000, 0.05
-"""ns, and part of the call, that loading of code takes when the devices are idle, at most: who waits for these does so until
-then, and calls seldom end so near by chance."""
+"""ns, and part of the call, that loading of code takes at most once devices are idle: calls seldom end so near by chance."""
 _MOSTLY = 0.5
 """Part of a wait in which the thread that ended it was asleep from its beginning on, at most; and of a call that copies, or of
 its copy, the part in which both run, at least, where the call hands over its data."""
@@ -137,19 +136,21 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> Numb
 
 
 def wait_to_load(parts: GraphParts) -> None:
-    """Long calls that launch, and end soon after all that was launched before: they load code, which waits for idle devices."""
+    """Long calls that launch or load, and end soon after all that was launched before: loading of code waits for devices."""
     points, task = parts.points, parts.run.events.rows.task
     launched = parts.launches.select("launched", task=pl.Series(task[parts.launches["row"].to_numpy()]))
     # Moments are in the order of time.
     ended = pl.Series("ended", points.end[: points.devices].astype(np.int64))
     before = launched.with_columns(ended).filter(pl.col("launched") >= 0).sort("launched")
     before = before.with_columns(pl.col("ended").cum_max().over("task"))
-    calls = points.intervals((parts.labels.causes == LAUNCH)[points.label_of])
-    calls = calls.filter(pl.col("until") - pl.col("begin") >= _LONG_CALL)
+    loads = parts.labels.by_name(pl.col("name").str.contains("Module|Library")) & parts.labels.is_of(event_types.CUDA_CALL)
+    calls = points.intervals((loads | (parts.labels.causes == LAUNCH))[points.label_of])
+    is_open, length = parts.alone_kind[calls["interval"].to_numpy()] == NONE, pl.col("until") - pl.col("begin")
+    calls = calls.filter(is_open, length >= _LONG_CALL)
     calls = calls.with_columns(task=pl.Series(task[calls["row"].to_numpy()]))
     calls = with_last(calls, "begin", before, "launched", "task", allow_exact_matches=False).drop_nulls("ended")
     calls = calls.with_columns(at=pl.Series(points.time[calls["ended"].to_numpy()]))
-    rest, length = pl.col("until") - pl.col("at"), pl.col("until") - pl.col("begin")
+    rest = pl.col("until") - pl.col("at")
     waits = calls.filter(rest.is_between(0, _LONGEST_LOAD), rest <= _MOST_OF_LOAD * length, length - rest >= _LONG_CALL)
     parts.add_waits(EdgeKind.SYNCHRONIZATION, waits["ended"], waits["end"], WHOLE, alone=0)
 

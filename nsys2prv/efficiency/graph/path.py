@@ -34,8 +34,7 @@ MOST_MOMENTS = 20_000_000
 """Moments that are replayed, of all changes of findings together."""
 
 SEGMENT_SCHEMA = {"begin": pl.Int64, "end": pl.Int64, "row": pl.Int32, "kind": pl.Int8, "label": pl.Int32, "cause": pl.Int8}
-"""Columns of segments: times, row, place in KINDS, label (-1: no name), and for the host a place in HOST_CAUSES (-1: not on the
-host)."""
+"""Columns of segments: times, row, place in KINDS, label (-1: no name), and of hosts a place in HOST_CAUSES (-1: no host)."""
 
 _KINDS = (
     "kernel, graph, copy, collective, transfer, host, launch latency, synchronization latency, stream order, event wait, "

@@ -244,20 +244,18 @@ def not_compared(
             pl.when(is_doubted).then(pl.sum_horizontal(columns) if name == undivided else 0).otherwise(name).alias(name)
             for name in columns
         )
-    off_cpu, known = (
-        pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns"),
-        pl.when(is_doubted).then(pl.lit(start_up, pl.Int64)).otherwise(0),
-    )
-    of_devices = changed[ABSENT_TIME.name].with_columns(off_cpu, pl.col("undecided_ns") - known, pl.col("start_up_ns") + known)
-    changed[ABSENT_TIME.name] = of_devices
+    off_cpu = pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns")
+    known = pl.when(is_doubted).then(pl.lit(start_up, pl.Int64)).otherwise(0)
+    since = off_cpu, pl.col("undecided_ns") - known, pl.col("start_up_ns") + known
+    changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(since)
     for table in (ABSENT_CALLS, ABSENT_RANGES, ABSENT_FUNCTIONS):
         changed[table.name] = tables[table.name].filter(~pl.col("task").is_in(list(tasks)))
     texts = {"part": pl.lit(TITLES["undecided"]), "detail": pl.lit(reason)}
     named = [pl.when(is_doubted).then(text).otherwise(name).alias(name) for name, text in texts.items()]
     sums = pl.col("count", "total_ns").sum(), pl.col("longest_ns").max()
     rows = tables[ABSENT_PARTS.name].with_columns(named).group_by("device", *texts, maintain_order=True).agg(sums)
-    rows = rows.with_columns(total_ns=pl.col("total_ns") - known)
-    at_start = {"part": pl.lit(TITLES["start_up"]), "detail": None, **dict.fromkeys(("total_ns", "longest_ns"), known)}
+    at_start = {"part": pl.lit(TITLES["start_up"]), "detail": None, "total_ns": known, "longest_ns": known}
     before = rows.filter(is_doubted & (known > 0)).with_columns(**at_start)
-    changed[ABSENT_PARTS.name] = pl.concat([rows, before]).sort("total_ns", descending=True, maintain_order=True)
+    rows = pl.concat([rows.with_columns(pl.col("total_ns") - known), before])
+    changed[ABSENT_PARTS.name] = rows.sort("total_ns", descending=True, maintain_order=True)
     return changed

@@ -161,8 +161,7 @@ def lost_work(run: MeasuredRun) -> LostWork:
 
 def ranges_without_launches(run: MeasuredRun) -> tuple[str, int] | None:
     """That NVTX ranges of a name in which work was launched go on after the last launch of their process that was recorded: the
-    recording lost calls, such as where there was no more room for them; and from when on, ns, as each thread loses them from
-    another time on. None: few do."""
+    recording lost calls; and from when on, ns: each thread loses them from another time on. None: few do."""
     rows, key, start, last = run.events.rows, ["row", "number", "value"], pl.col("start"), pl.col("last")
     launching = run.calls.filter(run.launches_work).select("row", launched="start")
     of_threads = rows.located(launching).group_by("task", "row").agg(pl.len(), last=pl.col("launched").max())
