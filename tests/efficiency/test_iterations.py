@@ -185,6 +185,16 @@ def test_time_steps_that_begin_with_one_direction_after_the_other_are_found(tmp_
     assert lengths.to_list() == [18 * 12_000] * 23
 
 
+def test_copies_do_not_hide_which_kernels_run(tmp_path: Path) -> None:
+    report, at = ReportBuilder(rank=0).gpu(0), 0
+    for kernel in ("grid", "push", "grid", "correct") * 10:
+        report.kernel(f"{kernel}(int)", at, at + 10_000, launch=(at, at + 1_000))
+        for begin in range(at + 12_000, at + 72_000, 1_000):
+            report.copy(begin, begin + 500, 64)
+        at += 72_000
+    assert found([report], tmp_path).iterations["operations"].unique().to_list() == [4 * 61]
+
+
 def test_a_long_kernel_that_repeats_at_once_is_no_period_of_the_layers(tmp_path: Path) -> None:
     # Nine tenths of the time are in pairs of "gemm" and "bias", which come in two groups in each layer.
     pairs = [("gemm", 40_000), ("bias", 1_000)] * 4

@@ -71,9 +71,6 @@ def hosts(summary: Summary) -> list[str]:
     return [report["host"] for report in summary.content["reports"]]
 
 
-# -- ranks ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("environment", "source", "size"),
     [
@@ -261,9 +258,6 @@ def test_duplicate_ranks_are_named_with_their_reports(tmp_path: Path) -> None:
     assert [(task["rank"], task["node"]) for task in found.content["tasks"]] == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
 
 
-# -- one run --------------------------------------------------------------------------------------------------------------
-
-
 def two(**differing: tuple[object, object]) -> dict[str, ReportBuilder]:
     """Two ranks of one run on two hosts that differ in the arguments given."""
     return {
@@ -419,9 +413,6 @@ def test_strict_is_not_about_conclusions(tmp_path: Path) -> None:
     assert set(findings(found)) == {"ranks by name", "unknown hosts"}
     with pytest.raises(InconsistentRun):
         run(tmp_path, two(rank=(0, 0)), TranslateOptions(strict=True), "other")
-
-
-# -- hosts ----------------------------------------------------------------------------------------------------------------
 
 
 def gpus(report: ReportBuilder, *uuids: str) -> ReportBuilder:
