@@ -45,7 +45,7 @@ RECURRING = Threshold(
 ACTIVE_PARTS = Threshold("least part of the window from first to last activity (likewise)", 0.1, "less is too short for a loop")
 LARGE_SHARE = Threshold(
     "part of a device's active time that counts also where it does not recur (of copies, pages, allocations, collectives, "
-    "last waves)", 0.03, "few long ones cost as much as many short ones",
+    "last waves)", 0.1, "few long ones cost as much as many short ones",
 )  # fmt: skip
 GENERAL_THRESHOLDS = (LEAST_COST, LEAST_SHARE, RECURRING, ACTIVE_PARTS, LARGE_SHARE)
 """Thresholds of all rules."""
@@ -438,7 +438,7 @@ class FindingRule:
         if self.recurring:
             counts &= pl.col("device").is_in(evidence.recurring(losses))
         if self.or_large:
-            counts |= pl.col("cost") >= LARGE_SHARE.value * pl.col("active")
+            counts |= pl.col("cost") >= getattr(self, "large", LARGE_SHARE).value * pl.col("active")
         return losses.where(counts & self.condition)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
