@@ -258,7 +258,7 @@ class BoundByCopies(_LargeCopies, kind="bound-by-copies", needs=(rule.MEMORY_KIN
 class Allocations(GapRule, kind="allocations"):
     fewest = Threshold("fewest gaps with such calls", 10, "fewer belong to the start of phases", "")
     least = Threshold.least_share(0.01, "they are easily avoided")
-    large = Threshold.least_share(0.03, "an allocation can be avoided", " in fewer gaps")
+    large = Threshold.least_share(0.03, "an allocation can be avoided", ", of E, in fewer gaps")
     whole_gap = Threshold(
         "least part of a gap in such calls for the whole gap to count", 0.5, "the thread is ahead without them"
     )

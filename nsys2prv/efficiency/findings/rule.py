@@ -369,8 +369,7 @@ class FindingRule:
     because nothing of it is left in the changed run. `keeps_pace`: without it threads still wait for what keeps its pace, such
     as a camera: a replay that gains from them is a bound. `is_idle`: no kernel but those of NCCL runs in what it counts: a run
     takes at least as long as the other kernels of a device. `is_of_kernels`: kernels would be shorter, and nothing else.
-    `is_summary`: it says that time is lost, and not to what: other
-    findings come first."""
+    `is_summary`: it says that time is lost, and not to what: other findings come first."""
 
     kind: str
     title: str
@@ -438,7 +437,8 @@ class FindingRule:
         if self.recurring:
             counts &= pl.col("device").is_in(evidence.recurring(losses))
         if self.or_large:
-            counts |= pl.col("cost") >= getattr(self, "large", LARGE_SHARE).value * pl.col("active")
+            least = getattr(self, "large", LARGE_SHARE).value * evidence.length
+            counts |= pl.col("cost") >= pl.min_horizontal(LARGE_SHARE.value * pl.col("active"), least)
         return losses.where(counts & self.condition)
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
