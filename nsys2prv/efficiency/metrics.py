@@ -28,14 +28,17 @@ TreeRow = Mapping[str, Any]
 class Efficiency:
     """One efficiency: all that outputs and documentation need to show it.
 
-    `name`, `title`, `abbreviation`: its column in tables, its name for people, and a heading for narrow tables. `parent`: name
-    of the efficiency of which it is a factor; None for the root. `product_of`: efficiencies beside it whose product it is: it
-    divides their loss in another way, and is no factor of its parent. `formula`: how it is computed, in the symbols of this
-    module. `parts`: numerator and denominator of the formula, from the columns of the times; `mean_window_ns` is E, the mean
-    over threads. `reads_as`: where time goes when it is low; of a root: what it is. `loss`: what is lost, to be followed by the
-    share; "" for a root. `talp`: its key in the JSON of TALP; "" when TALP does not have it. `null_without`: without which it
-    has no meaning; "" when it always has one. `needs`: it is absent from runs that have none of these: HAS_MPI, HAS_GPUS,
-    HAS_SCHEDULING. `of_whole_run`: whether only the run as a whole has it: tables of its parts have no such column."""
+    `name`, `title`, `abbreviation`: its column in tables, its name for people, and a heading for narrow tables.
+    `parent`: name of the efficiency of which it is a factor; None for the root.
+    `product_of`: efficiencies beside it whose product it is: it divides their loss in another way, as no factor of its parent.
+    `formula`: how it is computed, in the symbols of this module.
+    `parts`: numerator and denominator of the formula, columns of the times; `mean_window_ns` is E, the mean over threads.
+    `reads_as`: where time goes when it is low; of a root: what it is.
+    `loss`: what is lost, to be followed by the share; "" for a root.
+    `talp`: its key in the JSON of TALP; "" when TALP does not have it.
+    `null_without`: without which it has no meaning; "" when it always has one.
+    `needs`: it is absent from runs that have none of these: HAS_MPI, HAS_GPUS, HAS_SCHEDULING.
+    `of_whole_run`: whether only the run as a whole has it: tables of its parts have no such column."""
 
     name: str
     title: str

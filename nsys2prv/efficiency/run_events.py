@@ -96,7 +96,7 @@ class RunRows:
         self.sampled_only = tuple(sorted(sampled - used, key=lambda device: (device.node, device.number)))
         index: dict[Device | None, int] = {device: place for place, device in enumerate(self.devices)}
         self.device: Numbers = np.array([index.get(device, -1) for _, (_, device) in of_rows], dtype=np.int64)
-        self.flag: Numbers = np.array([flag for task in tasks for flag in task.flags or (0,) * len(task.rows)], dtype=np.int64)
+        self.flag: Numbers = np.array([flag for task in tasks for flag in task.flags], dtype=np.int64)
         self.task: Numbers = np.repeat(np.arange(len(tasks)), [len(task.rows) for task in tasks])
 
     def located(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -293,20 +293,24 @@ def base_types(numbers: Sequence[int], collection: Collection) -> dict[int, int]
 class RunEvents:
     """What happened in a run. All events of a stream are on its first row (`RunRows.first_of_stream`), where they may overlap.
 
-    `inputs`, `title`: what the user named, and a title for headings. `begin`, `length`: start of the selected time on the axis
-    of all reports, and its length E, ns. `offset`: start of the selected time, ns from the start of the trace. Times of
-    collections, launches and clocks count from the start of the trace; `MeasuredRun` has them from the start of the selected
-    time. `types`: names of event types and values. `collections`: sorted by `start`, by the name of the collection; those
-    without rows are missing. `launches`: LAUNCH_SCHEMA, sorted by `to_time`; None: there are none. `messages`: MESSAGE_SCHEMA,
-    sorted by `to_time`; None: there are none, or they were not requested. `ranks_of_run`: number of ranks of the run as far as
-    it is known, those that are not read included; 0: not known. `began`: start of the recording, in UTC (ISO 8601); None: not
-    known. `clocks`, `report_clocks`: how clocks were placed and how well they are known, and which clock each report has:
-    `clocks`, and `alignment` of each of the `reports`, in OUT.json. `recorders`, `gpus`, `gpu_sizes`: versions of nsys that
-    recorded it, models of the GPUs of its hosts, and how large these are; empty: not known. `recorded`: when the first
-    recording began and the last one stopped, ns from the start of the trace: what was open then has begun before, or ends
-    later. `stops`, `pauses`: when recordings stopped, likewise: where ranges that nobody ended do so; when nothing was recorded
-    between them. `failed_calls`, `failed_launches`: calls of CUDA that failed, as far as they are looked for, and those of them
-    that launch. `warnings`, `left_out`: what is odd; reports that could not be read."""
+    `inputs`, `title`: what the user named, and a title for headings.
+    `begin`, `length`: start of the selected time on the axis of all reports, and its length E, ns.
+    `offset`: start of the selected time, ns from the start of the trace. Times of collections, launches and clocks count from
+        the start of the trace; `MeasuredRun` has them from the start of the selected time.
+    `types`: names of event types and values.
+    `collections`: sorted by `start`, by the name of the collection; those without rows are missing.
+    `launches`: LAUNCH_SCHEMA, sorted by `to_time`; None: there are none.
+    `messages`: MESSAGE_SCHEMA, sorted by `to_time`; None: there are none, or they were not requested.
+    `ranks_of_run`: number of ranks of the run as far as it is known, those that are not read included; 0: not known.
+    `began`: start of the recording, in UTC (ISO 8601); None: not known.
+    `clocks`, `report_clocks`: `clocks`, and `alignment` of each report, in OUT.json: how clocks were placed and are known.
+    `recorders`, `gpus`, `gpu_sizes`: versions of nsys, models of the GPUs of its hosts, how large these are; empty: not known.
+    `recorded`: when the first recording began and the last one stopped, ns from the start of the trace: what was open then has
+        begun before, or ends later.
+    `stops`: when recordings stopped, likewise: where ranges that nobody ended do so.
+    `pauses`: when nothing was recorded between them, likewise.
+    `failed_calls`, `failed_launches`: calls of CUDA that failed, as far as they are looked for, and those of them that launch.
+    `warnings`, `left_out`: what is odd; reports that could not be read."""
 
     inputs: tuple[str, ...]
     title: str

@@ -303,10 +303,11 @@ def _cuda_names(report: Report) -> dict[tuple[int, ...], str]:
 def _stream_flags(report: Report) -> dict[tuple[int, ...], int]:
     key = ("processId", "contextId")
     flags = _read(report, "TARGET_INFO_CUDA_STREAM", *key, "streamId", "flag").drop_nulls()
-    known = {tuple(stream): flag for *stream, flag in flags.iter_rows() if flag}
+    by_stream = {tuple(stream): flag for *stream, flag in flags.iter_rows() if flag}
     for table, stream_id in (("CONTEXT_INFO", "nullStreamId"), ("NULL_STREAM", "streamId")):
-        known |= dict.fromkeys(_read(report, f"TARGET_INFO_CUDA_{table}", *key, stream_id).drop_nulls().iter_rows(), IS_DEFAULT)
-    return known
+        defaults = _read(report, f"TARGET_INFO_CUDA_{table}", *key, stream_id).drop_nulls()
+        by_stream |= dict.fromkeys(defaults.iter_rows(), IS_DEFAULT)
+    return by_stream
 
 
 def _ranks(report: Report, threads: pl.DataFrame) -> tuple[dict[int, int], str]:

@@ -146,8 +146,8 @@ def test_ranges_that_go_on_without_launches_tell_that_calls_were_lost(tmp_path: 
             report.kernel("k2", begin + 80 * MS, begin + 90 * MS, correlation=helped)
     lost = "no launch is recorded after 501.000 ms (none of one of its threads after 202.000 ms), but 4 ranges of NVTX named"
     for window, is_lost in (("all", True), ((250 * MS, 450 * MS), True), ((0, 200 * MS), False)):
-        told = measured(tmp_path, report, window=window_choice(window)).head["warnings"]
-        assert any(text.startswith(lost) for text in told) == is_lost
+        warnings = measured(tmp_path, report, window=window_choice(window)).head["warnings"]
+        assert any(text.startswith(lost) for text in warnings) == is_lost
 
 
 def test_what_ran_between_recordings_is_not_known(tmp_path: Path) -> None:

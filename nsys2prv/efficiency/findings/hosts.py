@@ -213,6 +213,7 @@ def _losses(evidence: Evidence, processes: pl.DataFrame) -> Losses:
 
 _ENDED = rule.Need("calls of MPI that ended", lambda evidence: evidence.run.measured(MissingMpi).unfinished)
 _OF_MPI_WORK = rule.MPI_CALLS, rule.SEVERAL_PROCESSES, _ENDED
+_OF_PAIRS = rule.MPI_CALLS, rule.SEVERAL_PROCESSES, rule.ALL_PROCESSES, rule.PARTNERS
 
 
 class MpiStartUp(FindingRule, kind="mpi-start-up", needs=(rule.MPI_CALLS,), of_processes=True):
@@ -275,9 +276,6 @@ class MpiTransfers(FindingRule, kind="mpi-transfers", needs=_OF_MPI_WORK, of_pro
             return None
         loss = times.select("begin", "end", device="task", count=1, cost="mpi")
         return self.finding(_losses(evidence, loss), wall=saved, least=saved, most=_longest_mpi_call(evidence))
-
-
-_OF_PAIRS = (rule.MPI_CALLS, rule.SEVERAL_PROCESSES, rule.ALL_PROCESSES, rule.PARTNERS)
 
 
 class LateProcess(FindingRule, kind="late-process", needs=_OF_PAIRS, of_processes=True):

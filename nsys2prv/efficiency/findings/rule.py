@@ -353,22 +353,27 @@ class FindingRule:
     """One rule, as a subclass: its texts are in rules.ini under its kind, and keywords of the class set its needs. Each
     attribute that is a Threshold is one of its thresholds.
 
-    `kind`, `title`, `sees`: its name for programs and for people, and what it looks for. `needs`: what must be recorded;
-    without it the rule can't decide. `text`, `numbers`: the text of a finding, with names of values in braces; what the values
-    are that it is based on, and their units. `what`: in this text: what is seen. Rules with it share the rest. `cost`: how its
-    cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps. `view`, `advice`: the view
-    that shows it, by its name in cfgs/views.ini; and what people do about it. `least`, `shortest`, `fewest`, `occurrences`:
-    share of the active time of a device that it loses at least, and the shortest time; and the fewest occurrences on it, which
-    a column counts. `recurring`, `or_large`: occurrences must occur again and again; or they cost a large part of it, however
-    rare they are (LARGE_SHARE). `sums`: further columns of its events whose sums over a device matter. `compared`, `condition`:
-    what of the cost is compared with `least`, and what else must be true of a device: expressions over `Losses.devices`, and
-    `active`, its active time, ns. `gap_cause`, `unseen`: the gaps that it counts; and what it can't see by its nature, for
-    people who find nothing. `parts`: columns of `absent_time` that are about the same: what they have may be too little for a
-    finding. `of_processes`: it is for runs without GPUs. `is_bound`, `at_most`: whether no more time can be saved than times of
-    devices say; else what others wait for it was not recorded. Whether a replay without it saves more than can be won in truth,
-    because nothing of it is left in the changed run. `keeps_pace`: without it threads still wait for what keeps its pace, such
-    as a camera: a replay that gains from them is a bound. `is_idle`: no kernel but those of NCCL runs in what it counts: a run
-    takes at least as long as the other kernels of a device. `is_of_kernels`: kernels would be shorter, and nothing else.
+    `kind`, `title`, `sees`: its name for programs and for people, and what it looks for.
+    `needs`: what must be recorded; without it the rule can't decide.
+    `text`, `numbers`: the text of a finding, with names of values in braces; what the values are, and their units.
+    `what`: in this text: what is seen. Rules with it share the rest.
+    `cost`: how its cost is counted: time of devices, ns; of a run without GPUs, time of processes. Most count gaps.
+    `view`, `advice`: the view that shows it, by its name in cfgs/views.ini; and what people do about it.
+    `least`, `shortest`, `fewest`, `occurrences`: share of the active time of a device that it loses at least, and the shortest
+        time; and the fewest occurrences on it, which a column counts.
+    `recurring`, `or_large`, `large`: occurrences must occur again and again; or cost a large part of it, however rare they are
+        (LARGE_SHARE), or this part of E.
+    `sums`: further columns of its events whose sums over a device matter.
+    `compared`, `condition`: what of the cost is compared with `least`, and what else must be true of a device: expressions over
+        `Losses.devices`, and `active`, its active time, ns.
+    `gap_cause`, `unseen`: the gaps that it counts; and what it can't see by its nature, for people who find nothing.
+    `parts`: columns of `absent_time` that are about the same: what they have may be too little for a finding.
+    `of_processes`: it is for runs without GPUs.
+    `is_bound`, `at_most`: no more time can be saved than times of devices say: what others wait for it was recorded; a replay
+        without it saves more than can be won in truth, because nothing of it is left in the changed run.
+    `keeps_pace`: without it threads still wait for what keeps its pace, as a camera: a replay that gains from them is a bound.
+    `is_idle`: no kernel but NCCL's runs in what it counts: a run takes at least as long as the other kernels of a device.
+    `is_of_kernels`: kernels would be shorter, and nothing else.
     `is_summary`: it says that time is lost, and not to what: other findings come first."""
 
     kind: str
@@ -387,6 +392,7 @@ class FindingRule:
     occurrences: str = "count"
     recurring: bool = False
     or_large: bool = False
+    large: Threshold | None = None
     sums: Sequence[str] = ()
     compared: pl.Expr = pl.col("cost")
     condition: pl.Expr = pl.lit(value=True)
@@ -437,7 +443,7 @@ class FindingRule:
         if self.recurring:
             counts &= pl.col("device").is_in(evidence.recurring(losses))
         if self.or_large:
-            least = getattr(self, "large", LARGE_SHARE).value * evidence.length
+            least = (self.large or LARGE_SHARE).value * evidence.length
             counts |= pl.col("cost") >= pl.min_horizontal(LARGE_SHARE.value * pl.col("active"), least)
         return losses.where(counts & self.condition)
 

@@ -137,17 +137,15 @@ def _first_inside(calls: pl.DataFrame, waits: pl.DataFrame, column: str) -> Numb
 
 def wait_to_load(parts: GraphParts) -> None:
     """Long calls that launch or load, and end soon after all that was launched before: loading of code waits for devices."""
-    points, task = parts.points, parts.run.events.rows.task
-    launched = parts.launches.select("launched", task=pl.Series(task[parts.launches["row"].to_numpy()]))
+    points, rows = parts.points, parts.run.events.rows
     # Moments are in the order of time.
     ended = pl.Series("ended", points.end[: points.devices].astype(np.int64))
-    before = launched.with_columns(ended).filter(pl.col("launched") >= 0).sort("launched")
-    before = before.with_columns(pl.col("ended").cum_max().over("task"))
+    launches = rows.located(parts.launches).with_columns(ended).filter(pl.col("launched") >= 0).sort("launched")
+    before = launches.select("task", "launched", pl.col("ended").cum_max().over("task"))
     loads = parts.labels.by_name(pl.col("name").str.contains("Module|Library")) & parts.labels.is_of(event_types.CUDA_CALL)
     calls = points.intervals((loads | (parts.labels.causes == LAUNCH))[points.label_of])
     is_open, length = parts.alone_kind[calls["interval"].to_numpy()] == NONE, pl.col("until") - pl.col("begin")
-    calls = calls.filter(is_open, length >= _LONG_CALL)
-    calls = calls.with_columns(task=pl.Series(task[calls["row"].to_numpy()]))
+    calls = rows.located(calls.filter(is_open, length >= _LONG_CALL))
     calls = with_last(calls, "begin", before, "launched", "task", allow_exact_matches=False).drop_nulls("ended")
     calls = calls.with_columns(at=pl.Series(points.time[calls["ended"].to_numpy()]))
     rest = pl.col("until") - pl.col("at")
@@ -160,8 +158,8 @@ def wait_for_driver(parts: GraphParts) -> None:
     for a device, such as copies, let nobody else in meanwhile."""
     calls = parts.points.intervals(parts.labels.is_of(event_types.CUDA_CALL)[parts.points.label_of])
     long = calls.filter(pl.col("until") - pl.col("begin") >= _LONG_CALL)
-    waits, task = parts.alone_kind[long["interval"].to_numpy()] != NONE, parts.run.events.rows.task[long["row"].to_numpy()]
-    long = long.with_columns(waits=waits, task=task)
+    waits = parts.alone_kind[long["interval"].to_numpy()] != NONE
+    long = parts.run.events.rows.located(long).with_columns(waits=waits)
     holders = long.filter("waits").select("task", pl.col("end", "row", "begin", "until").name.prefix("former_"))
     # Of calls inside of each other the innermost waits.
     has_inner = (pl.col("begin").shift(-1).over("row") < pl.col("until")).fill_null(value=False)
@@ -291,13 +289,12 @@ def wait_for_signals(parts: GraphParts, pairs: pl.DataFrame) -> None:
 def wait_beside_others(parts: GraphParts) -> None:
     """Long polls of threads, in most of which another one of the process waits for a device, and which end soon after: as Julia
     waits, with a thread for it."""
-    points, labels, task = parts.points, parts.labels, parts.run.events.rows.task
+    points, labels, rows = parts.points, parts.labels, parts.run.events.rows
     is_poll = labels.by_name(pl.col("name").str.contains(call_names.POLLS)) & labels.is_of(event_types.OS_CALL)
     polls, waits = (points.intervals(of[points.label_of]) for of in (is_poll, labels.waits != CallWait.NOTHING))
     length, is_open = pl.col("until") - pl.col("begin"), parts.alone_kind[polls["interval"].to_numpy()] == NONE
-    polls, waits = (calls.with_columns(task=pl.Series(task[calls["row"].to_numpy()])) for calls in (polls, waits))
-    waits = waits.select("task", other="row", since="begin", at="until", ended="end")
-    pairs = with_last(polls.filter(is_open, length >= _LONG_CALL), "until", waits, "at", "task")
+    waits = rows.located(waits).select("task", since="begin", at="until", ended="end")
+    pairs = with_last(rows.located(polls.filter(is_open, length >= _LONG_CALL)), "until", waits, "at", "task")
     beside, late = pl.col("at") - pl.max_horizontal("since", "begin"), pl.col("until") - pl.col("at")
     pairs = pairs.filter(late <= _MOST_OF_WAIT * length, beside >= _MOSTLY * length)
     parts.add_waits(EdgeKind.WAKE_UP, pairs["ended"], pairs["end"], WHOLE, alone=0)

@@ -245,17 +245,18 @@ def not_compared(
             for name in columns
         )
     off_cpu = pl.when(~is_doubted).then("off_cpu_ns").alias("off_cpu_ns")
-    known = pl.when(is_doubted).then(pl.lit(start_up, pl.Int64)).otherwise(0)
-    since = off_cpu, pl.col("undecided_ns") - known, pl.col("start_up_ns") + known
-    changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(since)
+    before_launches = pl.when(is_doubted).then(pl.lit(start_up, pl.Int64)).otherwise(0)
+    changed[ABSENT_TIME.name] = changed[ABSENT_TIME.name].with_columns(
+        off_cpu, pl.col("undecided_ns") - before_launches, pl.col("start_up_ns") + before_launches
+    )
     for table in (ABSENT_CALLS, ABSENT_RANGES, ABSENT_FUNCTIONS):
         changed[table.name] = tables[table.name].filter(~pl.col("task").is_in(list(tasks)))
     texts = {"part": pl.lit(TITLES["undecided"]), "detail": pl.lit(reason)}
     named = [pl.when(is_doubted).then(text).otherwise(name).alias(name) for name, text in texts.items()]
     sums = pl.col("count", "total_ns").sum(), pl.col("longest_ns").max()
     rows = tables[ABSENT_PARTS.name].with_columns(named).group_by("device", *texts, maintain_order=True).agg(sums)
-    at_start = {"part": pl.lit(TITLES["start_up"]), "detail": None, "total_ns": known, "longest_ns": known}
-    before = rows.filter(is_doubted & (known > 0)).with_columns(**at_start)
-    rows = pl.concat([rows.with_columns(pl.col("total_ns") - known), before])
+    at_start = {"part": pl.lit(TITLES["start_up"]), "detail": None, "total_ns": before_launches, "longest_ns": before_launches}
+    start_ups = rows.filter(is_doubted & (before_launches > 0)).with_columns(**at_start)
+    rows = pl.concat([rows.with_columns(pl.col("total_ns") - before_launches), start_ups])
     changed[ABSENT_PARTS.name] = rows.sort("total_ns", descending=True, maintain_order=True)
     return changed

@@ -236,12 +236,16 @@ def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     """Waits of each rank in `collectives`: NCCL kernels, one per collective and device, with the columns of COLLECTIVE, `task`,
     `device` (index), `start`, `end` (ns), and `complete`: whether all ranks of the communicator are in the run.
 
-    They get the columns `collective`, its number; `arrived`, the last start of the collective; `residence`, `transfer`,
-    `waiting`: duration, the shortest one of the collective, and the rest, ns; `is_decided`: whether it is known who arrived
-    last, `is_last`: whether this rank did; `waited`: to the start of a later rank, 0 where none is surely later, ns; where
-    durations contradict it, of ranks of one clock only; `undecided`: by how much longer it may have waited, ns; `late_start`,
-    `late_end`: from the start, and the end, of an earlier rank, 0 where none is surely earlier, ns; `margin`: the largest error
-    of a difference of two starts of the collective, ns; infinite: not known."""
+    They get the columns
+    `collective`: its number;
+    `arrived`: the last start of the collective;
+    `residence`, `transfer`, `waiting`: duration, the shortest one of the collective, and the rest, ns;
+    `is_decided`: whether it is known who arrived last, `is_last`: whether this rank did;
+    `waited`: to the start of a later rank, 0 where none is surely later, ns; where durations contradict it, of ranks of one
+    clock only;
+    `undecided`: by how much longer it may have waited, ns;
+    `late_start`, `late_end`: from the start, and the end, of an earlier rank, 0 where none is surely earlier, ns;
+    `margin`: the largest error of a difference of two starts of the collective, ns; infinite: not known."""
     frame = collectives.with_columns(
         pl.struct(COLLECTIVE).rank("dense").cast(pl.Int64).alias(_ID),
         arrived=pl.col("start").max().over(COLLECTIVE),

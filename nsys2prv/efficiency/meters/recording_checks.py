@@ -100,13 +100,13 @@ class LostWork(Measurement):
     Those `at_start` launch before the first launch of work of their task that is recorded; a few are not counted. `between`
     are those between the first and the last such launch, where none of their part of the window is recorded, and those of tasks
     without recorded work; `at_end` those after the last one. What is launched just before the end may run after it, and is not
-    lost. Nothing is launched until `start_up`, ns."""
+    lost. With a reason, nothing is launched until `start_up`, ns."""
 
     reason: str | None
+    start_up: int
     at_start: int
     between: int
     at_end: int
-    start_up: int = 0
 
 
 def lost_work(run: MeasuredRun) -> LostWork:
@@ -140,7 +140,7 @@ def lost_work(run: MeasuredRun) -> LostWork:
     pauses = [(max(first, begin), min(last, end)) for first, last in run.events.pauses if first < end and begin < last]
     if (paused := sum(last - first for first, last in pauses)) >= _LONG_PAUSES * length:
         why = f"nothing was recorded for {time(paused)} ({percent(paused / length)}), from {time(pauses[0][0])} on"
-        return LostWork(why, *lost, warnings=[f"{why}: not known what ran then; measure each recording alone"])
+        return LostWork(why, 0, *lost, warnings=[f"{why}: not known what ran then; measure each recording alone"])
     loss = ranges_without_launches(run) if run.recorded is run else run.window.loss
     reason = loss[0] if loss is not None and loss[1] < end else None
     # Beside many copies a launch that may have failed does not count, either.
@@ -153,10 +153,10 @@ def lost_work(run: MeasuredRun) -> LostWork:
         since = f" from {time(at + run.events.offset)} on, when a call launches or copies" if at else ""
         start_up = int(run.operations["start"].to_numpy().min(initial=at)) if run.is_from_start else 0
         warning = f"{reason}; it is not known when devices are idle{since}"
-        return LostWork(reason, lost[0], lost[1], lost[2], start_up, warnings=[warning])
+        return LostWork(reason, start_up, *lost, warnings=[warning])
     places = zip(lost, ("before the first", "beside", "after the last"), strict=True)
     what = "work that is recorded: what they launched is lost"
-    return LostWork(None, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
+    return LostWork(None, 0, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
 
 
 def ranges_without_launches(run: MeasuredRun) -> tuple[str, int] | None:

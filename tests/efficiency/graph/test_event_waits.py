@@ -12,7 +12,7 @@ from support.measured import US, events_of
 from support.report_builder import ReportBuilder
 
 from nsys2prv.efficiency.graph.cuda_waits import event_edges
-from nsys2prv.efficiency.graph.host_waits import wake_ups
+from nsys2prv.efficiency.graph.host_waits import LONGEST_WAKE_UP, wake_ups
 from nsys2prv.efficiency.measured_run import MeasuredRun
 
 NO_ID = 4294967295
@@ -386,6 +386,7 @@ def test_a_signal_may_last_longer_than_the_wait(tmp_path: Path) -> None:
     assert [(start, at) for _, start, _, _, at in woken(tmp_path, report)] == [
         (200 * turn, 200 * turn + 100) for turn in range(30)
     ]
+    assert LONGEST_WAKE_UP == 50 * US
 
 
 @pytest.mark.parametrize("sleeps", ["epoll_wait", "poll", "usleep", "pthread_cond_wait"])
