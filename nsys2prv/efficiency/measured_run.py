@@ -204,8 +204,8 @@ class MeasuredRun:
 
     @cached_property
     def first_launchers(self) -> Integers:
-        """The same of the first launch on each device (pages that migrate have none); of a thread that appears late before it,
-        as helpers do, the thread of its process that was there first."""
+        """The same of the first launch on each device (pages that migrate have none), where the window has none, of the whole
+        recording; of a thread that appears late before it, as helpers do, the thread of its process that was there first."""
         launched = np.flatnonzero(self.launcher_of >= 0)[::-1]
         first, start = np.full((2, len(self.events.rows.devices)), NONE)
         device = self.events.rows.device[self.operations["row"].to_numpy()[launched]]
@@ -215,7 +215,9 @@ class MeasuredRun:
         by_task = np.lexsort((since, task))
         earliest = np.append(by_task[np.searchsorted(task, task, sorter=by_task)], NONE)
         is_late = np.append(since, NONE)[first] > _LATE * start
-        return np.where(is_late, earliest[first], first).astype(np.int32)
+        launchers = np.where(is_late, earliest[first], first).astype(np.int32)
+        has_all = self._recorded is None or (launchers != NONE).all()
+        return launchers if has_all else np.where(launchers == NONE, self.recorded.first_launchers, launchers)
 
     # -- what runs when -----------------------------------------------------------------------------
 

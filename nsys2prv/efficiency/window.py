@@ -89,7 +89,7 @@ class MeasuredWindow:
     OS, NVTX ranges, and samples of its calling threads. An edge that `--time` chose is where it is. `recorded` is the length of
     the trace, with what the profiler and others do before and after the program. `mpi_work`, of a run without GPUs, is between
     the calls that start and end MPI in all processes; None: these are not known. `loss` says why launches are lost, and from
-    when on; None: they are not."""
+    when on; None: they are not. `running` is how long a calling thread is on a CPU outside of the program's events, at most, ns."""
 
     name: str
     span: Span
@@ -98,6 +98,7 @@ class MeasuredWindow:
     iterations: RunIterations
     mpi_work: Span | None = None
     loss: tuple[str, int] | None = None
+    running: int = 0
 
     @property
     def parts(self) -> Mapping[str, Span]:
@@ -125,6 +126,7 @@ class MeasuredWindow:
         return [
             f"the trace lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
             f"before and after them (the profiler, or work of the program in no recorded call or sample) is not measured"
+            + f"; a thread is on a CPU for {time(self.running)} of it (scheduling)" * (self.running > 0)
         ]
 
 

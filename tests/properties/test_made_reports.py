@@ -57,7 +57,7 @@ PROPERTIES: tuple[Callable[[_Made], object], ...] = (
 )
 
 
-@pytest.mark.parametrize(("examples", "tried"), [(1, 1), pytest.param(25, len(PROPERTIES), marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(("examples", "tried"), [(1, 1), pytest.param(8, len(PROPERTIES), marks=pytest.mark.thorough)])
 def test_what_holds_for_all_reports(tmp_path: Path, examples: int, tried: int) -> None:
     @settings(deadline=None, max_examples=examples, suppress_health_check=list(HealthCheck))
     @given(

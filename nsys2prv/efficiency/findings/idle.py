@@ -76,6 +76,8 @@ def _explained(evidence: Evidence, *but: str) -> pl.DataFrame:
 
 class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     least = Threshold.least_share(0.1, "less is spread over many small causes")
+    queued = of_queued = ""
+    """Text and advice where what follows was launched before most of this time, and is not known to wait for anything."""
 
     def unexplained(self, evidence: Evidence) -> pl.DataFrame:
         """Gaps that no other finding explains: columns of `GapCauses.all_gaps`."""
@@ -101,6 +103,11 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
         digits = 3 if end - begin >= _LEAST_IN_MS else 6
+        queued = int(gaps.filter(pl.col("launched") < pl.col("begin"))["length"].sum())
+        queued = min(queued, int(evidence.tables["absent_time"]["queued_ns"].gather(losses.indices).sum()))
+        # What hosts do while launched work waits is no reason.
+        is_queued = queued >= _DOMINANT * losses.cost
+        activities = {"queued": queued} if is_queued else activities
         finding = self.finding(
             losses,
             [Number(what, spent, "ns") for what, spent in activities.items()],
@@ -109,7 +116,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
             name=evidence.name(worst["device"]),
             besides=", without what other findings count" if losses.cost < gaps["length"].sum() else "",
             few=self._few(losses, gaps, evidence),
-            doing=doing,
+            meanwhile=self.queued.format(time(queued)) if is_queued else f"The launching threads meanwhile: {doing}",
         )
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
         queue = evidence.finding("full-launch-queue")
@@ -117,10 +124,11 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         lost = losses.devices.select("device", "cost").iter_rows()
         is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
         call = longest_call(evidence.run, gaps.filter(pl.col("row") >= 0))
-        text = finding.text + _mostly(call, losses.cost)
+        text = finding.text + _mostly(call, losses.cost) * (not is_queued)
         what, spent = next(iter(activities.items()), ("", 0))
         title = self.title.replace(":", f" ({what}):", 1) if spent >= _MOSTLY * losses.cost else None
-        return replace(finding, text=text, title=title, follows="full-launch-queue" if is_late else None)
+        follows, advice = "full-launch-queue" if is_late else None, self.of_queued if is_queued else None
+        return replace(finding, text=text, title=title, advice=advice, follows=follows)
 
     def _few(self, losses: Losses, gaps: pl.DataFrame, evidence: Evidence) -> str:
         """Gaps that are long against the others, where few of many have most of the time: how many, and the first ones."""
@@ -180,12 +188,14 @@ class StartUp(_OfAllHosts, kind="start-up", needs=(rule.FIRST_WORK,)):
     def judge(self, evidence: Evidence) -> Finding | None:
         """Of all devices that ever do something: the run begins when the first of them does. What is created meanwhile is
         counted by other rules."""
-        first = min((begin for begin in evidence.first if begin >= 0), default=-1)
+        first = min((begin for begin in evidence.first if begin >= 0), default=evidence.length)
         costs = evidence.tables["absent_time"]["start_up_ns"]
         longest = max(costs, default=0)
         if longest < self.shortest.value or longest < self.least.value * evidence.length:
             return None
-        gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == AT_START).sort("part")
+        # A window that ends before the first work has one gap on each device, which nothing ends.
+        cause = AT_START if first < evidence.length else AT_END
+        gaps = evidence.gaps.all_gaps.filter(pl.col("cause") == cause).sort("part")
         devices = gaps.unique("device", keep="first", maintain_order=True).sort("device").select(
             "device", begin=0, end=first, count=1, cost=pl.lit(costs).gather("device"), rows=rows_of_top(evidence.run)
         )  # fmt: skip

@@ -156,7 +156,10 @@ def lost_work(run: MeasuredRun) -> LostWork:
         return LostWork(reason, start_up, *lost, warnings=[warning])
     places = zip(lost, ("before the first", "beside", "after the last"), strict=True)
     what = "work that is recorded: what they launched is lost"
-    return LostWork(None, 0, *lost, warnings=[f"{count:,} calls launch {place} {what}" for count, place in places if count])
+    warnings = [f"{count:,} calls launch {place} {what}" for count, place in places if count]
+    if of_calls and not of_work and not warnings:
+        warnings = [f"{counted(of_calls, 'call')} to launch work, and no kernel is recorded: it failed, or was lost"]
+    return LostWork(None, 0, *lost, warnings=warnings)
 
 
 def ranges_without_launches(run: MeasuredRun) -> tuple[str, int] | None:
