@@ -190,10 +190,10 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     there = f"the time in which they are there, {time(alive)} on average, in {length}"
     of_hosts = there if alive < run["elapsed_ns"] else length
     if not run["devices"] and not _has_mpi(run) and run["host_waiting_ns"] is None:
-        if tables["os_calls"].is_empty():
-            return f"neither work of GPUs, MPI nor calls of the OS were recorded in {length} of {threads}"
         most = max(bar, key=lambda part: part.share)
-        longest = f"largest part of {of_hosts} of {threads}: {most.title}, {percent(most.share)}"
+        if tables["os_calls"].is_empty() and most.name != "cuda":
+            return f"neither work of GPUs, MPI nor calls of the OS were recorded in {length} of {threads}"
+        longest = f"largest part of {of_hosts} of {threads}: {_titled(most, tables)}, {percent(most.share)}"
         return f"neither work of GPUs nor MPI was recorded; {longest}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no work of GPUs was recorded; {threads}"
     length = length if run["devices"] else of_hosts
@@ -205,12 +205,22 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     losses = [part for part in bar[1:] if part.name not in ("paging", "other") and part.group != useful_group]
     largest = sorted(losses, key=lambda part: -part.share)[:1]
     # The finding may be about this time: said first, it is no further loss.
-    largest_part = "".join(f"; largest part of the rest: {part.title}, {percent(part.share)}" for part in largest)
+    rest = "; largest part of the rest"
+    largest_part = "".join(f"{rest}: {_titled(part, tables)}, {percent(part.share)}" for part in largest)
     computed = "computed or ran NCCL kernels" if is_useful else bar[0].title.replace("computing", "computed")
     computed += " at least" if _is_lost(tables) else ""
     share = f"{percent(useful)} to {percent(useful + waiting)}" if waiting else percent(useful)
     busiest = "" if run["devices"] or _has_mpi(run) or run["threads"] < 2 else _busiest_thread(tables["threads"])
     return f"{who} {computed} {share} of {length}{busiest}{largest_part}{_first_finding(tables['findings'])}"
+
+
+def _titled(part: BarPart, tables: Mapping[str, pl.DataFrame]) -> str:
+    """Title of a part of the wall time, with the CUDA call that takes most of it."""
+    if part.name != "cuda":
+        return part.title
+    calls = tables["cuda_calls"].select("call", part=pl.col("total_ns") / pl.col("total_ns").sum())
+    call, share = calls.sort("part", "call", descending=[True, False]).row(0)
+    return f"{part.title} ({percent(share)} in {call})"
 
 
 def _busiest_thread(threads: pl.DataFrame) -> str:

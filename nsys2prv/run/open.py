@@ -22,15 +22,23 @@ from nsys2prv.execution.process import Stop, run_all
 from nsys2prv.execution.progress import Bar, no_progress
 from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
-from nsys2prv.exports.columns import process_of
+from nsys2prv.exports.columns import pid_of, process_of
 from nsys2prv.exports.stored_columns import StoredTables, store_columns
+from nsys2prv.sources.cuda.api_calls import CALLS
+from nsys2prv.sources.cuda.kernels import KERNELS
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
 from nsys2prv.sources.source import RowKind, Source
 from nsys2prv.timeline.survey import Extent, Survey, apart, measures, survey, whole_survey
+from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.limits import LONGEST_SESSION_NS, MOST_DEVICES
+from nsys2prv.vocabulary.wording import ranges
 
 T = TypeVar("T")
+
+_LAUNCH = r"^cu(da)?(Graph)?Launch($|Kernel|Cooperative|Grid|_)"
+_LAUNCHED = (event_types.KERNEL, event_types.GRAPH_EXECUTION)
+"""Names of calls that launch kernels or graphs, not functions of the host; and the event types of what they launch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +247,9 @@ class ReportSurvey:
         surveys = _with_existing_rows(view, apart(view, surveys, folder))
         described = describe(report)
         identity = with_events_only(described, surveys)
+        if lost := _lost_processes(surveys) if KERNELS in self.sources else set():
+            launchers = f"no kernel is recorded of processes that launch some (pid {ranges(map(pid_of, lost))})"
+            identity = replace(identity, warnings=(*identity.warnings, f"{launchers}: nsys lost them, or the calls failed"))
         processes = hashlib.blake2b(repr(sorted(described.processes)).encode(), digest_size=8).hexdigest()
         signature = None if described.utc_ns is None else (described.host, described.utc_ns, processes)
         return OpenedReport(report, view, identity, identity, tuple(surveys), spans, signature)
@@ -294,6 +305,14 @@ def with_events_only(identity: Identity, surveys: Sequence[Survey]) -> Identity:
     traced = [survey for survey in surveys if TRACED_TABLES.fullmatch(survey.source.table)]
     of_events = identity.of_events(_processes(surveys), _ids(surveys, "globalTid"))
     return replace(of_events, traced=frozenset(_processes(traced)))
+
+
+def _lost_processes(surveys: Sequence[Survey]) -> set[int]:
+    """Processes, by globalPid, that launch kernels or graphs, of which none is recorded."""
+    calls = (survey.groups for survey in surveys if survey.source is CALLS)
+    launching = (groups.filter(pl.col("label").str.contains(_LAUNCH))["globalTid"] for groups in calls)
+    launched = _processes([survey for survey in surveys if not {*_LAUNCHED}.isdisjoint(survey.source.types)])
+    return set(map(process_of, itertools.chain.from_iterable(launching))) - launched
 
 
 def _processes(surveys: Sequence[Survey]) -> set[int]:

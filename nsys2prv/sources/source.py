@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import NOT_APPLICABLE, labelled
+from nsys2prv.exports.columns import NOT_APPLICABLE, labelled, tid_of
 from nsys2prv.exports.report import enum_labels
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.vocabulary import event_types
@@ -217,6 +217,19 @@ def attributes(columns: Mapping[EventType, str]) -> list[pl.Expr]:
     return [pl.col(column).alias(str(number)) for number, column in columns.items()]
 
 
+NOTE_OF_NSYS = "a note of nsys that it began or stopped to record, and no call"
+
+
+def is_note(name: pl.Expr) -> pl.Expr:
+    """Whether names of calls are those of notes, which are on thread 0."""
+    return name.str.contains(r"(?i)(profiling|cudnn) (started|finished)$|^\[unknown\]$")
+
+
+def as_note() -> pl.Expr:
+    """Column LEFT_OUT of calls with `is_note`."""
+    return pl.when(pl.col("is_note") & (tid_of(pl.col("globalTid")) == 0)).then(pl.lit(NOTE_OF_NSYS)).alias(LEFT_OUT)
+
+
 def call_source(
     name: str,
     title: str,
@@ -236,8 +249,10 @@ def call_source(
 
     def frame(report: Report) -> pl.LazyFrame:
         state = first_match(pl.col("value"), states, event_types.STATE_OTHERS)
-        called = named(source.scan(report), name_column, report.strings.select("id", label="value", state=state))
-        return called.select(*RowKind.THREAD.interval, *of_names, *attributes(columns), type=pl.lit(event_type, pl.Int64))
+        names = report.strings.select("id", label="value", state=state, is_note=is_note(pl.col("value")))
+        kind = pl.lit(event_type, pl.Int64).alias("type")
+        called = named(source.scan(report), name_column, names)
+        return called.select(*RowKind.THREAD.interval, *of_names, *attributes(columns), kind, as_note())
 
     source = Source(
         name=name,
@@ -248,6 +263,7 @@ def call_source(
         row=RowKind.THREAD,
         types=(event_type, *columns),
         frame=frame,
+        unread_reason=NOTE_OF_NSYS,
         **attributes_of_source,
     )
     return source

@@ -1,6 +1,6 @@
 """Sampled metrics of GPUs: all that the export names, from its own table or (schema 3.0) from the JSON rows of plugins.
 
-Impossible values are repaired or left out, and the account of rows counts both:
+Impossible values are repaired or left out, and the account of rows counts both, and the mark of nsys that sampling ended:
 
 - nsys keeps samples in 32 bits, and large ones come back negative: 2^32 is added.
 - The first sample of a clock can be garbage. A GPC or SYS clock three tenths above that which the export names, or above
@@ -25,6 +25,7 @@ INSTANCE_OF_TYPE = 0xFFFFFFFF
 
 GARBAGE_CLOCK = "a clock that the GPU can't have"
 GARBAGE_PERCENTAGE = "a percentage below 0 or above 100"
+END_OF_SAMPLES = "when sampling ended, no metric"
 _WRAP = 2**32
 _HIGHEST_CLOCK_HZ = 4e9
 _CLOCK_TOLERANCE = 1.3
@@ -63,6 +64,8 @@ def _plausible(samples: pl.LazyFrame, report: Report) -> pl.LazyFrame:
             .then(pl.lit(GARBAGE_CLOCK))
             .when(is_percentage & ~pl.col("value").is_between(0, 100))
             .then(pl.lit(GARBAGE_PERCENTAGE))
+            .when(pl.col("series") == "EndTimestamp")
+            .then(pl.lit(END_OF_SAMPLES))
             .alias(LEFT_OUT)
         )
         .with_columns(pl.col(REPAIRED) & pl.col(LEFT_OUT).is_null())
