@@ -39,6 +39,8 @@ _SAME_WORK = 1.02
 """Executions of kernels in a run against those in another one up to which both do the same work."""
 _MOST_OUTSIDE = 0.01
 """Part of the useful time that may be outside of iterations without a warning."""
+_LEAST_COVERED = 0.25
+"""Part of the window in iterations, below which calls and copies are not compared by iteration."""
 _UNLIKE = 0.1
 """Difference of these parts from which on the iterations of two runs are not compared."""
 _OTHER_NUMBER = 1.5
@@ -281,6 +283,7 @@ def _runs(results: Results, labels: Sequence[str], kind: ScalingKind, by: Compar
         iteration_ns=lengths,
         basis=pl.lit("iteration" if is_by_iteration else "run"),
         inside=inside,
+        covered=lengths * counts / measured["elapsed_ns"],
         unlike=pl.lit(unlike, pl.String),
         per=pl.lit(by.per),
         size=pl.col(column_of_size),
@@ -334,11 +337,17 @@ def _outside_warnings(runs: pl.DataFrame) -> list[str]:
     """Why iterations are not compared; else which runs work outside of them: what is measured of the window has that, too."""
     if runs["unlike"][0] is not None:
         return [f"runs are compared as a whole: {runs['unlike'][0]}"]
-    outside = runs.filter(basis="iteration").select("run", share=1 - pl.col("inside"))
+    runs = runs.filter(basis="iteration")
+    outside = runs.filter(1 - pl.col("inside") > _MOST_OUTSIDE).select("run", 1 - pl.col("inside"))
+    short_of_window = runs.filter(pl.col("covered") < _LEAST_COVERED).select("run", "covered")
     return [
-        f"{run}: {percent(share)} of the useful time is outside of the iterations: kernels, copies and calls of an iteration "
-        f"are those of the window over its iterations (--window steady leaves out what comes before them)"
-        for run, share in outside.filter(pl.col("share") > _MOST_OUTSIDE).iter_rows()
+        f"{run}: iterations take {percent(share)} of its time: calls and copies, which the rest has as well, are not compared "
+        f"(--window steady compares them)"
+        for run, share in short_of_window.iter_rows()
+    ] + [
+        f"{run}: {percent(share)} of the useful time is outside of the iterations: kernels of an iteration are those of "
+        f"the window over its iterations (--window steady leaves out what comes before them)"
+        for run, share in outside.iter_rows()
     ]
 
 
@@ -423,7 +432,10 @@ def _matched(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
 
 def _changes(results: Results, runs: pl.DataFrame, by: ComparedBy) -> pl.DataFrame:
     """What takes another time per device, or per thread, than in the first run."""
-    times = {row["run"]: _times(results[row["run"]], row, by) for row in runs.iter_rows(named=True)}
+    # Where a run lasts longer than its iterations, its calls and copies are also those of its start.
+    is_whole = runs.select((pl.col("basis") == "run") | (pl.col("covered") >= _LEAST_COVERED)).to_series().all()
+    is_compared = pl.lit(is_whole) | ~pl.col("what").is_in(["CUDA call", "MPI call", "memory"])
+    times = {row["run"]: _times(results[row["run"]], row, by).filter(is_compared) for row in runs.iter_rows(named=True)}
     before = times.pop("A").rename({"time": "before_ns"})
     what = ["what", "name"]
     ratio = pl.when(pl.col("before_ns") > 0).then(pl.col("after_ns") / pl.col("before_ns"))
