@@ -16,7 +16,7 @@ from nsys2prv.vocabulary.wording import short
 
 NEWEST_KNOWN_SCHEMA = (3, 30)
 
-_LAUNCHER = "nsys-launcher"
+_LAUNCHERS = ("nsys-launcher", "ProcessLauncher")
 """What nsys starts before the program, in the same process."""
 _LONGEST_HOST = 128
 """Characters of the name of a host; Linux allows 64."""
@@ -233,10 +233,15 @@ def host_name(text: str) -> str:
 def _process_names(report: Report) -> dict[int, str]:
     names = _read(report, "PROCESSES", "globalPid", Text("name")).drop_nulls("globalPid")
     processes = {pid: name or "" for pid, name in names.iter_rows()}
-    # It became the program after nsys noted its name: the name of its first thread is that of the program.
-    launchers = [pid for pid, name in processes.items() if name == _LAUNCHER]
-    threads = dict(_system_thread_names(report).iter_rows()) if launchers else {}
-    return {**processes, **{pid: threads.get(pid + pid_of(pid)) or _LAUNCHER for pid in launchers}}
+    # It became the program after nsys noted its name: the name of its first thread, or of most, is that of the program.
+    launchers = [pid for pid, name in processes.items() if name in _LAUNCHERS]
+    threads = _system_thread_names(report).filter(pl.col("name") != "") if launchers else pl.DataFrame()
+    for pid in launchers:
+        of_process = threads.filter(process_of(pl.col("globalTid")) == pid)
+        first = of_process.filter(pl.col("globalTid") == pid + pid_of(pid))["name"]
+        names = [*first.tail(1), *of_process["name"].mode().sort(), processes[pid]]
+        processes[pid] = names[0]
+    return processes
 
 
 def _read(report: Report, table: str, *columns: str) -> pl.DataFrame:
@@ -261,7 +266,9 @@ def _system_thread_names(report: Report) -> pl.DataFrame:
     """Columns `globalTid`, `name` of threads as the system calls them."""
     names = _read(report, "ThreadNames", "globalTid", "nameId")
     named = names.join(report.strings, left_on="nameId", right_on="id", how="left")
-    return named.select("globalTid", name=pl.col("value").fill_null("")).sort("globalTid", "name")
+    # What nsys calls it, before it is the program or for its rank, is no name of the system.
+    name = pl.col("value").fill_null("").str.replace(rf"{_NAME_OF_RANK}|^({'|'.join(_LAUNCHERS)})$", "")
+    return named.select("globalTid", name=name).sort("globalTid", "name")
 
 
 def _thread_names(report: Report) -> pl.DataFrame:
