@@ -27,7 +27,7 @@ from nsys2prv.efficiency.meters.run_totals import RUN
 from nsys2prv.efficiency.metrics import DEVICE_TREE, HOST_TREE, TREE_TABLE, tree_rows, with_ideal_network
 from nsys2prv.efficiency.result_tables import Table, TableRows, at_moments, frames_by_name
 from nsys2prv.efficiency.results import EfficiencyResult
-from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, NCCL_CALLS, ON_DEVICES, OFF_CPU_TIMES, ON_HOSTS, RANGES, RunEvents
+from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, NCCL_CALLS, OFF_CPU_TIMES, ON_DEVICES, ON_HOSTS, RANGES, RunEvents
 from nsys2prv.efficiency.window import MeasuredWindow, Span, between_phases, mpi_phases
 from nsys2prv.errors import NothingToMeasure, NothingToTranslate, UsageError
 from nsys2prv.execution import memory
@@ -105,7 +105,9 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
             raise UsageError(f"--window steady: no iterations are found, as {iterations.reason}; give --window BEGIN:END")
         span = iterations.steady
     off_cpu = recorded.frame(OFF_CPU_TIMES).filter(pl.col("row").is_in(recorded.callers.tolist()))
-    outside = (pl.col("end") - pl.col("start")).sum() - pl.col("end").clip(*program).sum() + pl.col("start").clip(*program).sum()
+    outside = (
+        (pl.col("end") - pl.col("start")).sum() - pl.col("end").clip(*program).sum() + pl.col("start").clip(*program).sum()
+    )
     least_off = off_cpu.group_by("row").agg(outside=outside)["outside"].min()
     running = 0 if least_off is None else events.length - (program[1] - program[0]) - int(least_off)  # type: ignore[arg-type]
     loss = ranges_without_launches(recorded)

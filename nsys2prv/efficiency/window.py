@@ -126,7 +126,8 @@ class MeasuredWindow:
         return [
             f"the trace lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
             f"before and after them (the profiler, or work of the program in no recorded call or sample) is not measured"
-            + f"; a thread is on a CPU for {time(self.running)} of it (scheduling)" * (self.running > 0)
+            + f"; a thread is on a CPU for {time(self.running)} of it (scheduling)"
+            * (self.running > 0)
         ]
 
 

@@ -202,6 +202,13 @@ def test_work_outside_of_iterations_is_told_where_iterations_are_compared(traine
     assert [warning[:48] for warning in runs.head["warnings"]] == ["A: 4.0 % of the useful time is outside of the it"]
     useful = runs.tables["changes"].filter(pl.col("what") == "devices", pl.col("name") == "useful")["difference_ns"]
     assert max(useful.abs(), default=0) < 1
+    long = trained(1, 20)
+    of_run = long.tables["run"].with_columns(pl.col("elapsed_ns") * 5)
+    runs = compare([EfficiencyResult(long.head, {**long.tables, "run": of_run}), trained(1, 40)])
+    assert runs.head["warnings"][0].startswith(
+        "A: iterations take 17.5 % of its time: calls and copies, which the rest has as well"
+    )
+    assert set(runs.tables["changes"]["what"]) <= {"devices", "family", "kernel"}
 
 
 def test_trees_stand_side_by_side(results: list[EfficiencyResult]) -> None:

@@ -136,6 +136,20 @@ def test_few_gaps_that_have_most_of_the_time_are_counted(run: Run) -> None:
     assert "72.1 % of their time is in 2 gaps of 39.800 ms or more, from 0.039, 0.080 s on" in run(made)["findings"]["seen"][0]
 
 
+def test_work_that_a_device_leaves_waiting_is_not_blamed_on_hosts(run: Run) -> None:
+    made = report()
+    for index in range(20):
+        launch = (index * 10 * US, (index * 10 + 5) * US)
+        made.kernel("k(int)", (index + 1) * MS, (index + 1) * MS + 200 * US, launch=launch)
+    found = run(made)["findings"].row(by_predicate=pl.col("kind") == "idle-devices", named=True)
+    assert found["title"].startswith("Idle devices (queued): no other finding")
+    assert found["seen"].endswith(
+        f"For {19 * 0.8:.3f} ms what follows was launched before, and nothing is known that it waits for: "
+        "devices leave it waiting, whatever hosts do"
+    )
+    assert "nvidia-smi" in found["advice"]
+
+
 def test_gaps_before_pages_that_the_host_fetches_are_named_though_no_thread_launches_what_ends_them(run: Run) -> None:
     made = report(0)
     made.api_call("cudaDeviceSynchronize_v3020", 30 * MS, 40 * MS)

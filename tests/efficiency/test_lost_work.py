@@ -121,7 +121,9 @@ def test_one_launch_without_any_work_is_lost_work(tmp_path: Path) -> None:
     assert (row["least_ns"], row["reason"]) == (None, reason)
     for begin in range(MS, 40 * MS, MS):
         report.copy(begin + 20 * US, begin + MS // 2, 1 << 20, launch=(begin, begin + 10 * US))
-    assert check(measured(tmp_path, report), "idle-devices")[0] == "not found"
+    found = measured(tmp_path, report)
+    assert check(found, "idle-devices")[0] == "not found"
+    assert "1 call to launch work, and no kernel is recorded: it failed, or was lost" in found.head["warnings"]
 
 
 def test_what_is_captured_into_a_graph_is_not_lost(tmp_path: Path) -> None:

@@ -97,6 +97,13 @@ def test_a_gpu_without_work_computes_nothing(tmp_path: Path) -> None:
     assert percent(found.tiles[0].value) == "90.0 %"
 
 
+def test_the_call_that_takes_most_of_a_run_without_gpus_is_named(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    report.api_call("cudaMalloc_v3020", 0, 300)
+    report.api_call("cudaFree_v3020", 310, 410)
+    assert of(measured(tmp_path, report)).sentence.endswith("CUDA calls (75.0 % in cudaMalloc), 97.6 %")
+
+
 def test_a_part_that_is_not_decidable_says_what_is_missing(tmp_path: Path) -> None:
     """The second kernel was launched before, and its stream waits for an event, of which it is not recorded where it is."""
     report = ReportBuilder().gpu(0)

@@ -190,8 +190,17 @@ def test_the_program_is_there_where_its_threads_are_sampled_but_not_in_the_profi
     for time, module in ((2, "/home/me/program"), (20, "/home/me/program"), (30, "/opt/nsys/libToolsInjection64.so")):
         report.cpu_sample(time * MS, [("f", module)])
     report.cpu_sample(40 * MS, [("helper", "/home/me/program")], tid=1001).thread(1001)
-    window = measured(tuple(written(tmp_path, report))).head["window"]
-    assert window["length_ns"] == 18 * MS
+    head = measured(tuple(written(tmp_path, report.on_cpu(0, 15 * MS).on_cpu(30 * MS, 50 * MS)))).head
+    assert head["window"]["length_ns"] == 18 * MS
+    assert any("is not measured; a thread is on a CPU for 22.000 ms of it (scheduling)" in text for text in head["warnings"])
+
+
+def test_a_window_inside_of_the_start_up_has_it_as_its_finding(tmp_path: Path) -> None:
+    report = ReportBuilder(pid=1000).gpu(0).nvtx_range("start", 0, MS).os_call("sleep", 100 * MS, 400 * MS)
+    report.kernel("k", 910 * MS, 920 * MS, launch=(900 * MS, 905 * MS))
+    (found,) = measured(tuple(written(tmp_path, report)), window="50ms:450ms").findings.iter_rows(named=True)
+    assert (found["kind"], found["saved_ns"]) == ("start-up", 400 * MS)
+    assert "meanwhile: host asleep 75.0 %" in found["seen"]
 
 
 def test_a_window_that_begins_later_knows_what_creates_contexts(tmp_path: Path) -> None:

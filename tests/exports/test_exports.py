@@ -238,15 +238,19 @@ def test_a_process_that_nsys_started_by_its_launcher_is_called_as_the_program(tm
     """PROCESSES may have the name from before the program took the place of the launcher."""
     builder = ReportBuilder()
     builder.kernel("k", 0, 10)
-    for pid, thread in ((2000, "gem_main"), (3000, None)):
-        builder.process(pid, "nsys-launcher")
+    for pid, launcher, thread in (
+        (2000, "nsys-launcher", "gem_main"),
+        (3000, "nsys-launcher", None),
+        (4000, "ProcessLauncher", "MPI Rank 3"),
+    ):
+        builder.process(pid, launcher)
         if thread is not None:
             builder.thread(pid, pid=pid, name=thread)
             builder.thread(pid + 1, pid=pid, name="helper")
     identity = describe(open_report(builder.write(tmp_path / "one.sqlite")))
 
     names = {pid_of(global_pid): name for global_pid, name in identity.processes.items()}
-    assert names == {1000: "python3", 2000: "gem_main", 3000: "nsys-launcher"}
+    assert names == {1000: "python3", 2000: "gem_main", 3000: "nsys-launcher", 4000: "helper"}
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,18 @@ def test_a_report_without_events_is_told_too(command_line: CommandLine) -> None:
     assert "a.sqlite" in done.stdout
 
 
+def test_processes_of_which_nsys_lost_all_kernels_are_told(command_line: CommandLine) -> None:
+    report = ReportBuilder(pid=1000)
+    report.kernel("k", 20, 30, launch=(0, 5))
+    for pid, call in ((2000, "cudaGraphLaunch_v10000"), (3000, "cudaLaunchKernel_v7000"), (4000, "cudaLaunchHostFunc_v10000")):
+        report.api_call(call, 10, 20, pid=pid)
+    path = report.write(command_line.folder / "a.sqlite")
+    warning = "no kernel is recorded of processes that launch some (pid 2000,3000): nsys lost them, or the calls failed"
+    assert warning in command_line.run("inspect", path).stdout
+    assert warning in command_line.run("translate", path, "-o", "trace").stderr
+    assert warning not in command_line.run("translate", path, "-o", "trace", "--only", "cuda-api").stderr
+
+
 def test_the_clock_of_a_single_host_is_the_only_one_and_reports_may_be_off_it(command_line: CommandLine) -> None:
     for rank in range(2):
         report = ReportBuilder(rank=rank, with_mpi=True, ranks=2, pid=rank, utc_ns=10**18 + rank)

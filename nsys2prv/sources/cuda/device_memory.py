@@ -38,6 +38,8 @@ POOL_USED = EventType(63000333, "GPU memory pool in use", Role.ATTRIBUTE, unit="
 POOL_THRESHOLD = EventType(63000334, "GPU memory pool release threshold", Role.ATTRIBUTE, unit="bytes")
 
 
+_MAY_BE_ON_HOST = r"(?i)^(managed|pageable|pinned)"
+"""Kinds of memory that are no part of what is in use on a device."""
 _FREED = 1
 """`memoryOperationType` of a deallocation; 0 is an allocation."""
 
@@ -50,7 +52,7 @@ _POOL = {
 
 
 class RunningSums:
-    """Turns changes (column `value`, bytes) into what is in use: `value` of the kind of memory, and the total of the device.
+    """Turns changes (column `value`, bytes) into what is in use: `value` of the kind of memory, and the total on the device.
 
     Called with pieces of a frame in the order of start; keeps the sums from one piece to the next. Allocations before
     the recording are not known: a sum is the allocations less the frees since its start."""
@@ -59,7 +61,9 @@ class RunningSums:
         self._sums: dict[tuple[str, ...], pl.DataFrame] = dict.fromkeys([(DEVICE_ROW, "series"), (DEVICE_ROW,)], pl.DataFrame())
 
     def __call__(self, changes: pl.DataFrame) -> pl.DataFrame:
-        of_kind, total = (self._running(changes, columns) for columns in self._sums)
+        is_on_device = ~pl.col("series").str.contains(_MAY_BE_ON_HOST)
+        on_device = changes.with_columns(pl.when(is_on_device).then("value").otherwise(0).alias("value"))
+        of_kind, total = map(self._running, (changes, on_device), self._sums)
         return changes.with_columns(of_kind.alias("value"), total.alias(str(DEVICE_MEMORY_TOTAL)))
 
     def _running(self, changes: pl.DataFrame, columns: tuple[str, ...]) -> pl.Series:

@@ -33,6 +33,7 @@ def test_a_clock_that_wrapped_is_repaired_and_one_that_the_gpu_can_not_have_is_l
     report.metric("SYS Clock Frequency [MHz]", 60, 1_700).metric("SYS Clock Frequency [MHz]", 70, 2_700)
     # nsys 2024 writes Hz under this name, where another version made the recording.
     report.metric("SYS Clock Frequency [MHz]", 80, 1_592_480_000).metric("SYS Clock Frequency [MHz]", 90, 2_700_000_000)
+    report.metric("EndTimestamp", 100, 100, instance=1)
     summary = translate_reports(tmp_path, report)
     assert samples(open_whole(summary.prv)) == [
         ("Metrics GPU0", CLOCK, 10, 2_150_000_000), ("Metrics GPU0", CLOCK, 30, 1_980_000_000),
@@ -40,8 +41,8 @@ def test_a_clock_that_wrapped_is_repaired_and_one_that_the_gpu_can_not_have_is_l
         ("Metrics GPU0", "SYS Clock Frequency [MHz]", 60, 1_700), ("Metrics GPU0", "SYS Clock Frequency [MHz]", 80, 1_592),
     ]  # fmt: skip
     [account] = table_summary(summary, "GPU_METRICS")["sources"]
-    assert (account["rows"], account["written"], account["repaired"]) == (9, 5, 2)
-    assert account["left_out"] == {gpu_metrics.GARBAGE_CLOCK: 4}
+    assert (account["rows"], account["written"], account["repaired"]) == (10, 5, 2)
+    assert account["left_out"] == {gpu_metrics.GARBAGE_CLOCK: 4, gpu_metrics.END_OF_SAMPLES: 1}
 
 
 def test_percentages_are_between_0_and_100_whatever_the_version_calls_them(tmp_path: Path) -> None:
