@@ -29,7 +29,7 @@ from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.communication.message_ends import MPI
-from nsys2prv.sources.cuda.api_calls import failed_calls
+from nsys2prv.sources.cuda.api_calls import failed_calls, named_failures
 from nsys2prv.sources.registry import SOURCES, TYPES
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.messages import Launches
@@ -140,7 +140,8 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
     # Where kernels ran few calls fail, and many would be looked through.
     failures = [failed_calls(opened.report) for opened in plan.reports if not _has_kernels(opened)]
     failed = pl.concat([pl.DataFrame(schema={"label": pl.String, "count": pl.Int64, "error": pl.String}), *failures])
-    causes = ", ".join(f"{count:,} of {label} ({error})" for label, count, error in failed.head(3).iter_rows())
+    causes = named_failures(failed)
+    is_new = causes and not any(causes in text for text in session.warnings)
     return RunEvents(
         inputs=tuple(str(argument) for argument in arguments),
         title=first.name if count == 1 else f"{first.parent.name or first.name} ({count} reports)",
@@ -170,7 +171,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         failed_launches=int(failed["count"].to_numpy()[call_categories(failed["label"]) == LAUNCH].sum()),
         warnings=[
             *session.warnings,
-            *([f"calls of CUDA failed, and did not do what they are for: {causes}"] if causes else []),
+            *([f"calls of CUDA failed, and did not do what they are for: {causes}"] if is_new else []),
         ],
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )

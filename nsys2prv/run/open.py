@@ -24,7 +24,7 @@ from nsys2prv.execution.workers import Workers
 from nsys2prv.exports import Identity, Report, describe, find_reports, open_report
 from nsys2prv.exports.columns import pid_of, process_of
 from nsys2prv.exports.stored_columns import StoredTables, store_columns
-from nsys2prv.sources.cuda.api_calls import CALLS
+from nsys2prv.sources.cuda.api_calls import CALLS, failed_calls, named_failures
 from nsys2prv.sources.cuda.kernels import KERNELS
 from nsys2prv.sources.host.profiled import TRACED_TABLES
 from nsys2prv.sources.registry import SOURCES, needed_columns, present_sources
@@ -248,8 +248,9 @@ class ReportSurvey:
         described = describe(report)
         identity = with_events_only(described, surveys)
         if lost := _lost_processes(surveys) if KERNELS in self.sources else set():
-            launchers = f"no kernel is recorded of processes that launch some (pid {ranges(map(pid_of, lost))})"
-            identity = replace(identity, warnings=(*identity.warnings, f"{launchers}: nsys lost them, or the calls failed"))
+            why = f"calls failed: {failures}" if (failures := named_failures(failed_calls(report))) else "nsys lost them"
+            text = f"no kernel is recorded of processes that launch some (pid {ranges(map(pid_of, lost))}): {why}"
+            identity = replace(identity, warnings=(*identity.warnings, text))
         processes = hashlib.blake2b(repr(sorted(described.processes)).encode(), digest_size=8).hexdigest()
         signature = None if described.utc_ns is None else (described.host, described.utc_ns, processes)
         return OpenedReport(report, view, identity, identity, tuple(surveys), spans, signature)

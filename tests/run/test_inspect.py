@@ -81,10 +81,13 @@ def test_processes_of_which_nsys_lost_all_kernels_are_told(command_line: Command
     for pid, call in ((2000, "cudaGraphLaunch_v10000"), (3000, "cudaLaunchKernel_v7000"), (4000, "cudaLaunchHostFunc_v10000")):
         report.api_call(call, 10, 20, pid=pid)
     path = report.write(command_line.folder / "a.sqlite")
-    warning = "no kernel is recorded of processes that launch some (pid 2000,3000): nsys lost them, or the calls failed"
+    warning = "no kernel is recorded of processes that launch some (pid 2000,3000): nsys lost them"
     assert warning in command_line.run("inspect", path).stdout
     assert warning in command_line.run("translate", path, "-o", "trace").stderr
     assert warning not in command_line.run("translate", path, "-o", "trace", "--only", "cuda-api").stderr
+    report.api_call("cudaLaunchKernel_v7000", 30, 40, pid=3000, error=222)
+    failed = "(pid 2000,3000): calls failed: 1 of cudaLaunchKernel (cudaErrorUnsupportedPtxVersion)"
+    assert failed in command_line.run("inspect", report.write(path)).stdout
 
 
 def test_the_clock_of_a_single_host_is_the_only_one_and_reports_may_be_off_it(command_line: CommandLine) -> None:

@@ -78,6 +78,11 @@ def failed_calls(report: Report) -> pl.DataFrame:
     return named_counts.select("label", "count", error=error).sort("count", "label", descending=[True, False])
 
 
+def named_failures(failed: pl.DataFrame) -> str:
+    """The most frequent of `failed_calls` as a text."""
+    return ", ".join(f"{count:,} of {label} ({error})" for label, count, error in failed.head(3).iter_rows())
+
+
 _OVERHEAD_VALUES = ValueSet("overhead")
 CUDA_OVERHEAD = EventType(63000600, "CUDA overhead", Role.INTERVAL, _OVERHEAD_VALUES)
 PROFILER_OVERHEAD = EventType(63000601, "Profiler overhead", Role.INTERVAL, _OVERHEAD_VALUES)

@@ -48,10 +48,14 @@ def _source(construct: str, event_type: EventType, name: EventType, function: Ev
 
     def frame(report: Report) -> pl.LazyFrame:
         constructs = with_text(report, source.scan(report), "nameId", "name")
-        return with_text(report, constructs, "funcName", "function").select(
+        constructs = with_text(report, with_text(report, constructs, "funcName", "function"), "srcFile", "file")
+        # Constructs of one function are told by their lines.
+        place = pl.format(" ({}:{})", pl.col("file").str.replace(r".*[/\\]", ""), "lineNo")
+        line = pl.when(pl.col("lineNo") > 0).then(place).fill_null("")
+        return constructs.select(
             *RowKind.THREAD.interval,
             pl.col("name").fill_null(UNNAMED).alias(str(name)),
-            pl.col("function").fill_null(UNNAMED).alias(str(function)),
+            (pl.col("function").fill_null(UNNAMED) + line).alias(str(function)),
             *attributes(sizes),
             type=pl.lit(event_type, pl.Int64),
             label=labelled("eventKind", OPENACC_KINDS, "kind"),
@@ -63,7 +67,7 @@ def _source(construct: str, event_type: EventType, name: EventType, function: Ev
         title=f"OpenACC {construct} constructs",
         table=f"CUPTI_ACTIVITY_KIND_OPENACC_{construct.upper()}",
         required=("start", "end", "globalTid", "eventKind"),
-        optional=("nameId", "funcName", *sizes.values()),
+        optional=("nameId", "funcName", "srcFile", "lineNo", *sizes.values()),
         row=RowKind.THREAD,
         types=(event_type, name, function, *sizes),
         frame=frame,
