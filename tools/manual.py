@@ -3,8 +3,6 @@
 The wheel installs the page as `share/man/man1/nsys2prv.1`. A test checks that it is current.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from pathlib import Path

@@ -4,8 +4,6 @@ The notebook is kept with its outputs, so that GitHub, Jupyter and the site show
 cell is run as Python, and its last expression is shown, as notebooks do.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

@@ -4,8 +4,6 @@ It is the first screen of the demo's page in Chromium. A browser of another vers
 or other fonts, give other pixels: take it again where the page has changed, not for each version.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -8,8 +8,6 @@ with each of its faults, and simulated runs of 64 and 1,024 GPUs. Of each it wri
 a GPU five what-ifs, and of pairs of runs a comparison. `compare` names each value that differs; exit code 1 where there is any.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import fnmatch

@@ -4,8 +4,6 @@ A generated table is between `<!-- table NAME -->` and `<!-- end -->`. A test ch
 The manual page is written too.
 """
 
-from __future__ import annotations
-
 import re
 import runpy
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Runs as Python objects: `open_run` and `compare`."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import re

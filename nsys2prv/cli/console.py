@@ -1,7 +1,5 @@
 """What commands print, and how the process ends."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

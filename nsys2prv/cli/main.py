@@ -2,8 +2,6 @@
 
 What a signal does is set before the commands are loaded, which takes a moment."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

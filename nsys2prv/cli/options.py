@@ -1,7 +1,5 @@
 """Options of the command line: those of an `OptionSet` become options of a command; what commands share; and their help."""
 
-from __future__ import annotations
-
 import enum
 import inspect
 import os

@@ -4,8 +4,6 @@ All ranks end a collective at nearly the same time. Where ends of many collectiv
 do. What remains is looked at in the order of time: ends of a host that are apart from those of the others for several
 collectives in a row are an error of its clock, a single one is a rank that ended late."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain

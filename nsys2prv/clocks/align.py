@@ -8,8 +8,6 @@
 4. Clocks are moved by as little as possible until no message arrives before it was sent, and no rank leaves a collective before
    the last one has come. The same bounds, and how well ends agree, say how well each clock is known (`bounds`, `agreement`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -7,8 +7,6 @@ and from collectives in which different hosts are the last.
 Clocks are moved until bounds are kept (`enforce_bounds`), which also say how far each may be from the axis (`clock_intervals`):
 between two stretches with bounds, and beyond them, by as much more as is unknown of the drift."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -4,8 +4,6 @@ Each rank has sequences of collectives: the kernels of NCCL on a stream, the cal
 which sequences belong together, so a sequence is compared with those that were found to belong together before it. As soon as
 the clocks of two hosts are tied by one pair of sequences, further pairs only have to fit to that."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ have nearly the same latency, so half of the difference of what they take by bot
 of half of the sum at most. (The Network Time Protocol compares clocks in this way.)
 UTC is kept where ends, which differ by up to 12 ms between hosts, do not disagree with it by more than they vary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product

@@ -3,8 +3,6 @@
 The start of its session places a report roughly: in UTC, and by the monotonic clock of its host. Its collectives and the ends
 of its messages tie it to other reports; they are read once and kept on the disk."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """A training run on a cluster: its settings enter; a report per rank leaves, and the truth about clocks and problems."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import asdict

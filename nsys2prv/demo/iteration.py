@@ -3,8 +3,6 @@
 Kernels are those of a transformer: names and launch configurations are like those of PyTorch 2 on an H100, durations those of a
 layer 4096 wide. An iteration is built once and repeated for every iteration and rank; it has no absolute times."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import Enum
 

@@ -1,7 +1,5 @@
 """Samples of GPU metrics: the work on the device enters, the mean over each sampling period leaves, as nsys writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

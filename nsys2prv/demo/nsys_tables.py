@@ -1,7 +1,5 @@
 """Tables of nsys exports as simulated reports have them: ids, columns, enumerations, ranks and hosts; and their writer."""
 
-from __future__ import annotations
-
 import datetime
 import sqlite3
 from collections.abc import Callable, Mapping

@@ -2,8 +2,6 @@
 
 Columns are made as a whole: an event takes some nanoseconds, so reports of millions of events are made in seconds."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The demo: reports of a simulated training run, translated, checked and measured."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

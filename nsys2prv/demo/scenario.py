@@ -1,7 +1,5 @@
 """The simulated run: the size of the cluster and of the run, its problems, and its clocks."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ In a rank alone, the host runs ahead of the device; work starts on a stream when
 made. Between ranks, a collective ends on all ranks when the last one has arrived and the data have moved, so early ranks wait
 inside it. All times are integer ns; those of a rank alone count from the start of each iteration."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

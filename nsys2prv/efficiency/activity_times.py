@@ -2,8 +2,6 @@
 
 Bins, regions, iterations and parts of the run are windows of time: all are measured here in the same way."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 They are chosen when everything is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs side by side: trees, how useful time scales, kernels matched by name and by family, and what changed most."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """All tables of a comparison, and the keys beside them in the JSON."""
 
-from __future__ import annotations
-
 from nsys2prv.efficiency.metrics import TREE_COLUMNS_OF_RUN, TREE_TABLE
 from nsys2prv.efficiency.result_tables import Column, Table
 

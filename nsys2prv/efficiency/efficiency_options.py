@@ -1,7 +1,5 @@
 """Options of a measurement."""
 
-from __future__ import annotations
-
 import enum
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Where the measured events come from: reports are opened, planned and placed as for a translation, and become `RunEvents`."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ A number is compared with all that it can be: where clocks allow several lengths
 length are intervals. A condition that is true of some of these values and false of others is not decidable, and so is one on
 a number that a run does not have."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

@@ -3,8 +3,6 @@
 A thread that creates an NCCL communicator or the context of its process is in that, whatever it calls meanwhile. Else the call
 counts in which it is; outside of calls its scheduling says whether it computes, where that was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import polars as pl

@@ -3,8 +3,6 @@
 docs/efficiency.md has the rules. Streams beside that with most time in kernels, such as those of data loaders, run ahead of it
 and behind. Layers repeat inside of a step, and time steps may begin in turn with either direction."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """All efficiency numbers of a run: reports come in, an `EfficiencyResult` leaves."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """What a meter is: a function that measures something of a run, with what it needs and the tables that it fills."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ MPI calls outside G, and U the rest of E; M of a process is that of its thread t
 Names and hierarchy follow the POP metrics (https://pop-coe.eu) and the TALP module of BSC's DLB. An efficiency is the product
 of its factors. One without a meaning, such as the balance of devices without useful work, is None."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

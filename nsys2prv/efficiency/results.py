@@ -1,7 +1,5 @@
 """What a measurement or a comparison gives: frames by name, and the files that they are written to."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `event_input` makes `RunEvents` of reports: rows have their names in the trace, events their numbers there, and times are ns
 from the start of the trace."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

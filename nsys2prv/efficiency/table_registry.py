@@ -1,7 +1,5 @@
 """All meters, all tables, and the keys beside them in the JSON. A new meter is its module, and a line here."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 The page, the console and notebooks show these in this order. All of it follows from the head and the tables of an
 `EfficiencyResult`, and a number that is not known says why."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What if: the graph of a run is replayed with other durations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Options of a what-if: what is changed in the run."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

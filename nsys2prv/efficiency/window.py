@@ -1,7 +1,5 @@
 """The window of a run that is measured, what is around it, and the iterations in it: their lengths, warm-up, slow ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -2,8 +2,6 @@
 
 Sizes bound memory and change no result. What the system refuses nevertheless is in errors of libraries."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -4,8 +4,6 @@ Only the user can enter a temporary folder, and its process holds a lock in it. 
 is interrupted. When the process is killed it stays, without the lock: the next one that works for the same purpose removes it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import fcntl

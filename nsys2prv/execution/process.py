@@ -2,8 +2,6 @@
 
 The expensive steps of work on threads are those of polars, Arrow and zlib, which release Python's lock."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Progress of long work, on stderr."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Orders, keys and choices of rows that depend on what is in them, not where: tables of an export can be in any order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 

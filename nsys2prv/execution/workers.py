@@ -3,8 +3,6 @@
 The same function with the same arguments gives the same results in all three, in the order of the arguments. Function,
 arguments and results are sent between processes, so they must be picklable; large data are in files that all processes see."""
 
-from __future__ import annotations
-
 import concurrent.futures
 import contextlib
 import functools

@@ -3,8 +3,6 @@
 Whoever reads a table names its columns: a plain name is a column of whole numbers, `Text("name")` one of texts. Ids are signed
 64-bit here, also where an export has them unsigned."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TypeVar
 

@@ -239,8 +239,7 @@ def _process_names(report: Report) -> dict[int, str]:
     for pid in launchers:
         of_process = threads.filter(process_of(pl.col("globalTid")) == pid)
         first = of_process.filter(pl.col("globalTid") == pid + pid_of(pid))["name"]
-        names = [*first.tail(1), *of_process["name"].mode().sort(), processes[pid]]
-        processes[pid] = names[0]
+        processes[pid] = [*first.tail(1), *of_process["name"].mode().sort(), processes[pid]][0]
     return processes
 
 

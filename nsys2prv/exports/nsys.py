@@ -1,7 +1,5 @@
 """Exports of `.nsys-rep` and `.qdrep` files by nsys: each is beside its recording, says of which it is, and is used again."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Paths that a user names: which reports arguments mean, and which files no output replaces."""
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import os

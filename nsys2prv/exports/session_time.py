@@ -4,8 +4,6 @@
 is EXPORT_CONFIG_TIME_SHIFT in META_DATA_EXPORT: time in the session = time in the table - this sum. nsys does not normalize
 all tables: MPI_COMMUNICATORS gets N alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone

@@ -5,8 +5,6 @@ their own events, and for events that are derived from them.
 
 A file has batches of rows, each a separate Arrow stream with the narrowest types that hold its numbers."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -3,8 +3,6 @@
 A form says which tables there are, and gives columns of one in bounded batches, with ids as signed 64-bit numbers. Scans,
 extents and distinct values follow from that. What is small in a report and needed often is held here, too."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """Records of a .prv: some consecutive lines as columns of states, events and messages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cached_property, lru_cache

@@ -2,8 +2,6 @@
 
 The records are read in blocks, so memory does not grow with the trace."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """Labels of a trace, .pcf, and names of its rows, .row: writers and strict readers."""
 
-from __future__ import annotations
-
 import colorsys
 import re
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,6 @@
 """Checks of traces of nsys2prv, which guarantee more than other traces: states without gaps, times of messages, and the account
 of what was written, OUT.json, recomputed from the trace."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

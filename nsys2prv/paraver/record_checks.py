@@ -1,7 +1,5 @@
 """Rules of traces, and checks of records, block after block: only what is open (depths, last ends) is kept between blocks."""
 
-from __future__ import annotations
-
 import enum
 from collections import Counter
 from collections.abc import Mapping, Sequence

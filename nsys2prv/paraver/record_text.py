@@ -3,8 +3,6 @@
 Lines are columns of texts and numbers. Those in which all numbers have as many digits are made together, as a table of bytes,
 the digits of a column four at a time, and put to their places as a whole."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

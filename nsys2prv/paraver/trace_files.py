@@ -1,8 +1,6 @@
 """Files of a trace as the strict readers open them, and the first line of a .prv: what is wrong is reported with its line, or
 raised as a TraceError."""
 
-from __future__ import annotations
-
 import gzip
 import re
 import zlib

@@ -3,8 +3,6 @@
 Strict: each line is understood, or reported by its number where Paraver may drop it without a message. Whether the records make
 sense together is for `check`."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Summaries of reports, without translating them: what is in them, and the names of their NVTX ranges."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -25,6 +23,7 @@ from nsys2prv.run.session import RunPlan, RunSession, disagreement_text
 from nsys2prv.sources.nvtx import nvtx_ranges
 from nsys2prv.sources.registry import SOURCES, present_sources
 from nsys2prv.timeline import coverage
+from nsys2prv.timeline.rows import UNKNOWN_HOST
 from nsys2prv.timeline.survey import Survey, count_events, whole_survey
 from nsys2prv.vocabulary.printable import printable_lines
 from nsys2prv.vocabulary.terminal import grid
@@ -89,7 +88,8 @@ def inspect_run(arguments: Sequence[str | Path], options: ReadOptions) -> tuple[
 
 def _run_lines(plan: RunPlan) -> list[str]:
     """Ranks, hosts, GPUs and clocks of a run."""
-    run, hosts = plan.run, [node.name or "without a name" for node in plan.timeline.rows.nodes]
+    names = (node.name for node in plan.timeline.rows.nodes)
+    run, hosts = plan.run, ["name not known" if name == UNKNOWN_HOST else name for name in names]
     ranks = "not known"
     if run.ranks:
         sources = sorted({opened.identity.known_ranks_source for opened in plan.reports} - {""})
@@ -108,15 +108,18 @@ def _run_lines(plan: RunPlan) -> list[str]:
 
 
 def _activity_lines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Rows of each source in all reports, and in how many of them."""
-    rows, in_reports = Counter[str](), Counter[str]()
+    """Rows of each source in all reports, and in how many of them; and those that no source translates, by the reason."""
+    rows, in_reports, left_out = Counter[str](), Counter[str](), Counter[str]()
     for report in reports:
+        for table in report["tables"]:
+            left_out.update(table["left_out"])
         sources = [source for table in report["tables"] for source in table["sources"]]
         in_reports.update({f"{source['title']} ({source['source']})" for source in sources})
         for source in sources:
             rows[f"{source['title']} ({source['source']})"] += source["rows"]
     parts = {name: f", in {count:,} of {len(reports):,} reports" for name, count in in_reports.items() if count < len(reports)}
-    return [f"  {count:>12,}  {title}{parts.get(title, '')}" for title, count in rows.items()]
+    lines = [f"  {count:>12,}  {title}{parts.get(title, '')}" for title, count in rows.items()]
+    return lines + [f"  {count:>12,}  not translated: {reason}" for reason, count in left_out.items()]
 
 
 def run_as_text(of_run: Sequence[str], reports: Sequence[dict[str, Any]], *, with_clocks: bool, verbose: bool) -> str:
@@ -223,7 +226,7 @@ def as_text(report: dict[str, Any]) -> str:
         named = [f"{name or 'process'} {pid}" for pid, name in report["processes"].items()]
         lines.append(f"  processes: {', '.join(named)}")
     if names := [gpu["name"] for gpu in report["gpus"]]:
-        lines.append(f"  GPUs: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
+        lines.append(f"  GPUs of the host: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
     for nic in report["nics"]:
         details = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
         lines.append(f"  network adapter {nic['name']}" + (f": {details}" if details else ""))

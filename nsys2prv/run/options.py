@@ -3,8 +3,6 @@
 A field of an `OptionSet` is an option of the command line, `--fold-streams`, and a keyword of the Python API, `fold_streams`.
 Imported at each start of the program, so it needs nothing heavy."""
 
-from __future__ import annotations
-
 import enum
 import os
 import re

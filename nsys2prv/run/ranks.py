@@ -2,8 +2,6 @@
 
 Nothing is guessed in silence: what is missing in reports, or inconsistent, becomes an issue for the user."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 A report that breaks off while it is read ends the work, or is left out with `keep_going`: then a new plan is made for the
 others, and they are read again."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from collections.abc import Callable, Iterator, Sequence

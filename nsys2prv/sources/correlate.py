@@ -1,7 +1,5 @@
 """Events together with the API calls that caused them, by correlation id, in bounded memory."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """All sources and event types. A new kind of activity is a module with its columns and event types, and a line here."""
 
-from __future__ import annotations
-
 import copyreg
 import itertools
 import sys

@@ -1,7 +1,5 @@
 """What a source is, and the columns of the frames that sources give."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Numbers of event types and values over all reports, and the labels that Paraver shows for them."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from collections import Counter

@@ -1,7 +1,5 @@
 """Rows of the timeline: nodes, tasks, and in these host threads, CUDA streams, GPUs and parts of nodes."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """States of rows: what a host thread or a stream does at any time, from its intervals with a state."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The critical path of a run as records of its trace: where it is at each time, and lines where it goes to another row."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From reports to one Paraver trace: the whole data flow, read from top to bottom; and what OUT.json says of it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

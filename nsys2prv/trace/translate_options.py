@@ -1,7 +1,5 @@
 """Options of a translation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

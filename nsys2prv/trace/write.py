@@ -3,8 +3,6 @@
 Numbers take a fraction of the memory of the text that they become: only a few windows of text exist at any time. Windows are
 independent, so that other processes can write parts of the file."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager

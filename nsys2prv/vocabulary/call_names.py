@@ -5,8 +5,6 @@
 views made for its traces work; any other call gets a number above these. nsys has File_open among the collectives; Extrae's
 views look for it under I/O."""
 
-from __future__ import annotations
-
 import csv
 import enum
 from importlib import resources

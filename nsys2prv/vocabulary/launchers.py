@@ -1,7 +1,5 @@
 """Launchers and batch systems: environment variables that say which rank, run and node a process is of."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Limits of what is read: above them a report would take memory or time without end, and no real run comes near."""
 
-from __future__ import annotations
-
 import errno
 import stat
 from pathlib import Path

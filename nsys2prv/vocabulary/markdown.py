@@ -1,7 +1,5 @@
 """Texts from outside in Markdown, as merge requests of GitHub and GitLab show it: they are read as they are, and do nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Sequence
 

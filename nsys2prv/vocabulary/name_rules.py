@@ -1,7 +1,5 @@
 """What names say: regular expressions of users, families of kernels, units of metrics."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

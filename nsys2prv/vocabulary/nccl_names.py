@@ -1,7 +1,5 @@
 """Names of NCCL: operations, payload fields, calls, and labels of its communicators."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import polars as pl

@@ -3,8 +3,6 @@
 Tools know rows of a trace by their names alone, so what writes a name and what parses it must agree. Names in traces of other
 tools are understood too: those of HIP have another prefix, those of nsys2prv 0.5.8 no node."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

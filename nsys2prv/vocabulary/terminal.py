@@ -1,7 +1,5 @@
 """Text for a terminal: colors, lines that fit, tables."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Sequence

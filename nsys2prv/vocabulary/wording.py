@@ -1,7 +1,5 @@
 """How numbers and names are worded for people: shares, times, sizes, rates, ranges of ranks, long and mistyped names."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The Python API: what a notebook sees of a run."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import inspect

@@ -1,7 +1,5 @@
 """Each error is one sentence that names the file, has its exit code, and leaves no incomplete output."""
 
-from __future__ import annotations
-
 import os
 import resource
 import shutil

@@ -1,7 +1,5 @@
 """What commands print: quiet where that is requested, colors on terminals only, signs that the encoding has."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An option is declared once: its names, values and texts are the same wherever it appears."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The documentation site has everything that the program has, builds without warnings, and loads nothing from elsewhere."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

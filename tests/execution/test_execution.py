@@ -1,7 +1,5 @@
 """Work on threads: the same results in the same order, and errors that end it."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import random

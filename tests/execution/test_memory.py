@@ -1,7 +1,5 @@
 """A cap on memory: sizes of pieces follow from it, the output does not depend on it, and it is kept."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Work in this process, in others, and on a Dask cluster: the same results in the same order."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

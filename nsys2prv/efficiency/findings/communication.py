@@ -2,8 +2,6 @@
 
 docs/efficiency.md ("NCCL") says what of the time in a collective is transfer, and what is waiting."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Rules about devices and their kernels: slow GPUs, unequal work, clocks, and kernels that could be faster or need not run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 docs/efficiency.md ("Findings") says how that is known. A graph whose critical path is in threads that only wait, for what is
 not known, would say that nothing can be won: it is not asked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -2,8 +2,6 @@
 
 Time in allocation calls is counted apart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 

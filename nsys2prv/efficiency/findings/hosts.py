@@ -1,8 +1,6 @@
 """Rules about hosts: devices that wait for them, processes of runs without GPUs that wait for each other; and where in the
 program host threads are: functions that were sampled most, the NVTX range, and MPI that was not recorded."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import dataclass, replace
 

@@ -1,8 +1,6 @@
 """Rules about idle devices: gaps that nothing explains, a late start, an early end, hardly any work; and launches that are long
 against kernels or graphs, stall, fill queues, or wait for the default stream."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules about memory: copies that are small, waited for or exposed, allocations, and pages of unified memory that migrate."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 

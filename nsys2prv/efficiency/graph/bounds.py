@@ -9,8 +9,6 @@ with the shortest and with the longest of these times. Besides,
   change says, and at the latest it keeps the time of these moves;
 - what an edge that would go back in time ends at can be as early, and is no later than measured."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

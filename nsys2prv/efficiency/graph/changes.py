@@ -1,7 +1,5 @@
 """Changes of a run: which edges of its graph get which weights, for a what-if, or without what a finding speaks of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

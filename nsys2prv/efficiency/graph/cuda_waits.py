@@ -6,8 +6,6 @@ CUDA holds about 1,024 launches of a stream; the next call returns when one of t
 The evidence is a call that takes longer than such calls do, at whose end so many operations of its stream are launched and have
 not started, and that ends right after another one of them has."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any

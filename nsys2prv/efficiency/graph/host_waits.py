@@ -4,8 +4,6 @@ docs/efficiency.md ("What waits for what") says how that is known. Recorded wait
 call waited for what had ended before it began. A thread that waited itself for what is not known when a wait began, and for
 most of it, did not end that wait: a helper that sleeps in epoll_wait was woken by someone else, who did."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -1,7 +1,5 @@
 """What the graph of a run is made of: names of what rows do, moments in one order, and edges, collected kind by kind."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """The critical path of a run: from its last moment back over what determined each, as segments, totals and tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Rows are streams and host threads, moments the starts and ends of their interval
 A host thread does one thing after the other, each for as long as was measured, but in calls that wait for something else.
 docs/efficiency.md ("What waits for what") says for what."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

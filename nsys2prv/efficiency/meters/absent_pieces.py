@@ -2,8 +2,6 @@
 
 docs/efficiency.md ("Compute-absent time") says which."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Tables of compute-absent time: its parts, what the tables have of them, and what they say where clocks contradict."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 It is a row for each gap between compute kernels, which `absent_pieces` cuts into pieces of one part each; here pieces are added
 up: over devices, over what threads did, and inside NVTX ranges and iterations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Calls of hosts and memory operations: how many, how long, how large."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

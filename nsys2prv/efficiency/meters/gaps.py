@@ -3,8 +3,6 @@
 `gaps_between` serves all meters, `idle_gaps` those that ask why nothing runs: with what the thread did that launched what runs
 next. `findings.gap_causes` has their sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

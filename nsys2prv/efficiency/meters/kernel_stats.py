@@ -1,7 +1,5 @@
 """Durations of kernels: by name, by device and by family, with histograms and their modes."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

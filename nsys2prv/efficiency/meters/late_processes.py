@@ -2,8 +2,6 @@
 
 A wait counts where it is longer than clocks of both processes can be wrong against each other; the rest is not decidable."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import polars as pl

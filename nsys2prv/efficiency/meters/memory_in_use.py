@@ -1,7 +1,5 @@
 """Memory that processes have allocated on devices, over time, from the allocations and frees that were recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -2,8 +2,6 @@
 
 These are two questions: docs/efficiency.md ("Exposed and blocking")."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import polars as pl

@@ -4,8 +4,6 @@ collectives: who arrives last, how long the others wait for it, and how far cloc
 docs/efficiency.md says how. Besides, a rank that is late by its start has to be in the collective for a shorter time than those
 that wait for it: where it ends as late as it starts, its clock is wrong."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import polars as pl

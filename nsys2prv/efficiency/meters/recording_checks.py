@@ -2,8 +2,6 @@
 
 docs/efficiency.md ("Findings") says when."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 """NVTX ranges: by their names, as regions (all ranges of a name), as iterations (the n-th range of a name of each task, or what
 repeats in the run), and as a tree of ranges inside of each other."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """Times over the whole run, in its parts and in bins: trees, times of devices, tasks and host threads, and how much
 communication overlaps with computation."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

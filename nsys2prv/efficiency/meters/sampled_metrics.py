@@ -1,8 +1,6 @@
 """Sampled metrics of GPUs: means over the samples that fall inside the executions of a kernel, and means over time. A sample
 belongs to every kernel that runs at its time."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -2,8 +2,6 @@
 
 Both show the same sections, which are tables of texts. In Markdown, texts from outside are shown as they are and do nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

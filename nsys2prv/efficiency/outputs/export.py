@@ -1,7 +1,5 @@
 """Files of results: what is in them, which files they replace, and that they appear together when all are complete."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Efficiency numbers for a terminal: the verdict, findings, trees of efficiencies, and the tables that declare `OnConsole`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ Workspace::importWSXML with importWSCFGs):
 - `workspace.xml` is a list of workspaces with absolute paths, in the form of ~/.paraver/workspaces.xml;
 - `GROUP.ws` is one workspace with its views inside, for Preferences > Workspaces > Import, which copies them."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

@@ -1,7 +1,5 @@
 """Views of an existing trace, of nsys2prv or another tool: which ones fit it, and their rendering."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 
 Paraver's views have no variables: numbers of metrics and kernels, rows and levels are written into each file, for one trace."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """The Jinja environment of the templates in `cfgs/`."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import itertools

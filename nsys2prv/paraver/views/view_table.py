@@ -1,7 +1,5 @@
 """The table of views, `cfgs/views.ini`: each view with what it needs and what it shows."""
 
-from __future__ import annotations
-
 import configparser
 import re
 from collections.abc import Iterable, Mapping

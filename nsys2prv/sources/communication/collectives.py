@@ -1,7 +1,5 @@
 """Collectives: when each rank began and ended them, and how that ties the clocks of ranks together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final

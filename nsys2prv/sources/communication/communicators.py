@@ -1,7 +1,5 @@
 """MPI communicators: the communicator that each handle of each process means, over all reports, and its name."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Ends of point-to-point messages of MPI: sends, and receives with the calls that complete them; and the table of all kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MPI calls: from nsys' MPI tables, or from the NVTX domain "MPI" of old exports."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

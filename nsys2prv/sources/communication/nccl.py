@@ -1,7 +1,5 @@
 """NCCL: regions of its NVTX domain with their payloads, and the calls behind its kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Ends of messages of NCCL: sends, and receives with the kernels that complete them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from pathlib import Path

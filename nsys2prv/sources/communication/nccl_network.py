@@ -5,8 +5,6 @@ The thread of NCCL that serves the network has ranges and marks such as
 does not take is tried again, so the last one posts the message; the last `RecvTest` finds it complete. Older texts have no
 sequence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls and requests of UCX, and calls of NVSHMEM."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import polars as pl

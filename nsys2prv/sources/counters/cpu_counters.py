@@ -1,7 +1,5 @@
 """Counters of CPU cores, sockets and the rest of the chip (Grace, Tegra), sampled over time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

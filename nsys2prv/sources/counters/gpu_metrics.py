@@ -8,8 +8,6 @@ Impossible values are repaired or left out, and the account of rows counts both,
 - nsys 2024 exports clocks of older recordings in Hz where their names say MHz: they are divided.
 - A percentage below 0 or above 100 is left out: 32 bits are more than enough for it, so there is nothing to add."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.execution.row_order import drop_duplicates

@@ -1,7 +1,5 @@
 """Counters of network adapters and switches, and congestion that InfiniBand switches report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import polars as pl

@@ -3,8 +3,6 @@
 A row is an event of a type, a type belongs to a plugin. Fields with numbers are samples, fields with texts are labels; their
 event types are named by plugin, type and field."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

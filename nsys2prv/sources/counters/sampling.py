@@ -1,7 +1,5 @@
 """Shared by sources of sampled counters: rates, the 0 where a sample ends, values that are in a second table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

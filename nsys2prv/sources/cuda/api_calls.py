@@ -1,7 +1,5 @@
 """CUDA API calls on host threads, and overhead of the profiler."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

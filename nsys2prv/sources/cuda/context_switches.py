@@ -1,7 +1,5 @@
 """Switches of the context that runs on a GPU."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

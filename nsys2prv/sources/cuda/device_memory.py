@@ -1,7 +1,5 @@
 """Memory of devices: how much is in use, allocations, and memory pools."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

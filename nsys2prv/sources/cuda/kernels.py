@@ -1,7 +1,5 @@
 """Kernels and CUDA graphs: on streams, and how graphs are made."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

@@ -1,7 +1,5 @@
 """Memory copies and memsets on CUDA streams, migrations of unified memory among them."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

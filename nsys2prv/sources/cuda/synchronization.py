@@ -4,8 +4,6 @@ The name of the API call that a wait belongs to gives its kind: `syncType` means
 ENUM does not follow. Where no call is known the ids give it: a wait for an event names the event, one for a stream names the
 stream, one of a stream for an event names both, and one for all work of a device names none."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Page faults of unified memory, on the GPU and on the host. Migrations are copies: see `memory_operations`."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

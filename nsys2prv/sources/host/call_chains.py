@@ -1,7 +1,5 @@
 """Call chains: the functions that were active when a sample was taken or a call was made, from the innermost on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Samples of what runs on CPUs: thread, CPU, thread state, cycles, and call chains."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Calls of libraries on the host: of the operating system, cuBLAS and cuDNN."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.execution.row_order import drop_duplicates

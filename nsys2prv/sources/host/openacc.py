@@ -1,7 +1,5 @@
 """OpenACC constructs of host threads: data, launch and other."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

@@ -1,7 +1,5 @@
 """OpenMP: parallel regions, worksharing, synchronization, tasks, locks, as OMPT reports them."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from nsys2prv.exports import Report

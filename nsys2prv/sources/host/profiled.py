@@ -1,7 +1,5 @@
 """Which processes a report profiles: a recording of the whole system also holds threads of everything else on the node."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePath
 

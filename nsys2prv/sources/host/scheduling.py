@@ -1,7 +1,5 @@
 """Scheduling: when each thread is on which CPU, when it is off, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

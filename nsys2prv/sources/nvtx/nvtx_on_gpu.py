@@ -5,8 +5,6 @@ there to the end of the last one. Work belongs to a range when the API call that
 thread of the range. Ranges are half open: a call that starts when one ends, as with times in whole units, is in the next one.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from functools import partial

@@ -6,8 +6,6 @@ sequence id counts the operators of a thread that autograd records, and the node
 the id of that operator: ``MmBackward0, seq = 7, op_id = 40`` on a thread of autograd. So the id ties forward and backward
 together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Any
 

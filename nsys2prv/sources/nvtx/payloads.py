@@ -4,8 +4,6 @@ A blob, as nsys writes it into `NVTX_EVENTS.binaryData`, is little endian: a hea
 of the payload; place of the payload, or size of the whole), then the payload. The schema says which fields lie where; its
 types are the numbers of NVTX's own header for payloads."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping

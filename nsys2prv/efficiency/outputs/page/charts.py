@@ -1,7 +1,5 @@
 """Drawings of the page that are not over time: of kernels, iterations, NCCL, devices, clocks, and sums as rows of bars."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page of a comparison: the same style, drawings and tables as the page of one run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import cycle
 from typing import Any

@@ -3,8 +3,6 @@ it, without scripts: the first screen, and single drawings.
 
 A table has its place where it is declared (`OnPage`); drawings, which need code, are listed in `_content`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
