@@ -266,41 +266,23 @@ class ReadOptions(OptionSet):
         group=REPORTS,
     )
     strict: bool = option(
-        False,
-        "Fail on duplicate or missing ranks, on reports of different runs or versions, and on clocks that "
-        "contradict each other.",
-        group=REPORTS,
+        False, "Fail on duplicate or missing ranks, several runs or versions, and clocks that contradict.", group=REPORTS
     )
     unrelated: bool = option(
-        False,
-        "Take reports together that are of different jobs, or were recorded minutes to years apart, rather than refuse them.",
-        group=REPORTS,
+        False, "Take reports of different jobs together, or recorded minutes to years apart: do not refuse them.", group=REPORTS
     )
     keep_going: bool = option(False, "Leave out reports that can't be read; the exit code is 10 then.", group=REPORTS)
     kernel_families: Path | None = option(
-        None,
-        "Additional rules for kernel families (CSV: what,value,pattern); they take precedence.",
-        "FILE",
-        Path,
-        group=REPORTS,
+        None, "Further rules for kernel families (CSV: what,value,pattern), which take precedence.", "FILE", Path, group=REPORTS
     )
     nsys: Path | None = option(
         None, "The nsys that exports .nsys-rep files (default: $NSYS_HOME, then PATH).", "PROGRAM", Path, group=REPORTS
     )
     scratch: Path | None = option(
-        None,
-        "Folder for intermediate files (default: beside the trace, or the system's temporary folder).",
-        "DIR",
-        Path,
-        group=SPEED,
+        None, "Folder for intermediate files (default: beside the trace, else the system's).", "DIR", Path, group=SPEED
     )
     workers: int = option(
-        0,
-        "Processes on this machine that share the work (default: only this one).",
-        "N",
-        least=0,
-        most=MOST_WORKERS,
-        group=SPEED,
+        0, "Processes here that share the work (default: only this one).", "N", least=0, most=MOST_WORKERS, group=SPEED
     )
     scheduler: str = option("", "Dask cluster that does the work: address or file of its scheduler.", "ADDRESS", group=SPEED)
     memory: int | None = option(

@@ -88,13 +88,8 @@ def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: 
     short, long = (command_line.run("efficiency", report, *options).stdout for options in ((), ("-v",)))
 
     order = (
-        "GPU computed ",
-        "Wall time by cause",
-        "GPU busy ",
-        "causes that are looked for",
-        "Device Parallel",
-        "With -v also ",
-    )
+        "GPU computed ", "Wall time by cause", "GPU busy ", "causes that are looked for", "Device Parallel", "With -v also "
+    )  # fmt: skip
     places = [short.index(text) for text in order]
     assert places == sorted(places)
     assert "\nKernel families" in long

@@ -183,17 +183,9 @@ def test_files_of_the_other_program_in_the_package_are_warned_of(tmp_path: Path)
 
 # -- commands load what they use: a library that is not used takes as long to load as a small report to translate ----
 HEAVY = {
-    "asyncio",
-    "markdown_it",
-    "dask",
-    "distributed",
-    "multiprocessing",
-    "pandas",
-    "pyarrow.dataset",
-    "pyarrow.parquet",
-    "rich",
-    "tqdm",
-}
+    "asyncio", "markdown_it", "dask", "distributed", "multiprocessing", "pandas", "pyarrow.dataset", "pyarrow.parquet",
+    "rich", "tqdm"
+}  # fmt: skip
 """Of other pages, forms, workers, and progress that nobody sees."""
 LIBRARIES = {"adbc_driver_manager", "jinja2", "numpy", "polars", "pyarrow", "typer"}
 

@@ -15,13 +15,8 @@ MS = 1_000_000
 def collectives(*rows: tuple[int, int, int, int, str, bool | None]) -> pl.DataFrame:
     """Event, clock, start, end, rule, whether it is the root."""
     columns = {
-        "event": pl.Int64,
-        "clock": pl.Int64,
-        "start": pl.Int64,
-        "end": pl.Int64,
-        "rule": pl.String,
-        "is_root": pl.Boolean,
-    }
+        "event": pl.Int64, "clock": pl.Int64, "start": pl.Int64, "end": pl.Int64, "rule": pl.String, "is_root": pl.Boolean
+    }  # fmt: skip
     return pl.DataFrame(rows, schema=columns, orient="row").with_columns(communicator=pl.lit(0, pl.Int64))
 
 

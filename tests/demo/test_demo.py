@@ -193,10 +193,8 @@ def test_a_run_without_nccl_or_of_one_gpu_can_be_made() -> None:
     assert tables[KERNELS]["streamId"].unique().to_list() == [7]
     assert "MPI_P2P_EVENTS" not in tables
     assert named(tables, "MPI_COLLECTIVES_EVENTS", "textId")["name"].to_list() == [
-        "MPI_Barrier",
-        "MPI_Allreduce",
-        "MPI_Barrier",
-    ]
+        "MPI_Barrier", "MPI_Allreduce", "MPI_Barrier"
+    ]  # fmt: skip
 
 
 BETWEEN_KERNELS = 1_100

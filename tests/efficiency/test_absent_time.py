@@ -103,10 +103,8 @@ def test_the_innermost_call_of_the_activity_and_the_innermost_range_have_the_tim
     report.kernel("second", 400, 500, launch=(400, 410))
     found = absent(tmp_path, report)
     assert dict(found["absent_calls"].select("call", "total_ns").iter_rows()) == {
-        None: 100,
-        "cudaMalloc": 70,
-        "cuMemAlloc_v2": 30,
-    }
+        None: 100, "cudaMalloc": 70, "cuMemAlloc_v2": 30
+    }  # fmt: skip
     assert dict(found["absent_ranges"].select("range", "total_ns").iter_rows()) == {"step": 100, "load": 90, None: 10}
 
 

@@ -35,14 +35,8 @@ def test_a_run_is_told_first_and_each_warning_once(command_line: CommandLine) ->
     ]
     assert "             3  Kernels (kernels)" in lines
     assert sum("schema 3.99 is newer" in line for line in lines) == 1
-    assert (
-        sum(
-            str(path) in line and f"node{rank // 2}" in line
-            for path, rank in zip(paths, (0, 1, 3), strict=True)
-            for line in lines
-        )
-        == 3
-    )
+    named = ((str(path), f"node{rank // 2}") for path, rank in zip(paths, (0, 1, 3), strict=True))
+    assert sum(path in line and host in line for path, host in named for line in lines) == 3
     assert "systemd" not in done.stdout
 
 

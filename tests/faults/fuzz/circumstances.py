@@ -145,11 +145,8 @@ def _fault_of_ended(numbers: set[int], former: Files, successor: Files, run: Run
         # It had not begun.
         return None
     if run.code - 128 in numbers:
-        if (
-            run.stderr.count("\n") != 1
-            or "nsys2prv: interrupted" not in run.stderr
-            or (is_new and "complete" not in run.stderr)
-        ):
+        is_told = "nsys2prv: interrupted" in run.stderr and ("complete" in run.stderr or not is_new)
+        if run.stderr.count("\n") != 1 or not is_told:
             return f"exit code {run.code} without its sentence: {run.stderr[-500:]!r}"
         return None if is_former or is_new else f"neither the former nor the new output: {' '.join(sorted(after))[-300:]}"
     expected = is_new if run.code == 0 else is_former

@@ -36,13 +36,9 @@ _COMMANDS: tuple[tuple[str, ...], ...] = (
 )
 """Commands whose last argument is a report."""
 _KEPT = (
-    "StringIds",
-    "NVTX_EVENTS",
-    "META_DATA_EXPORT",
-    "TARGET_INFO_SESSION_START_TIME",
-    "PROCESSES",
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-)
+    "StringIds", "NVTX_EVENTS", "META_DATA_EXPORT", "TARGET_INFO_SESSION_START_TIME", "PROCESSES",
+    "CUPTI_ACTIVITY_KIND_KERNEL"
+)  # fmt: skip
 _PAGE = 4096
 _NUMBERS = [sign * number for number in (1, 2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**62) for sign in (1, -1)]
 _VALUES: tuple[object, ...] = (

@@ -22,18 +22,8 @@ _NUMBERS = (
     *("", " ", "1.5", "1e3", "+1", " 1", "1 ", "x", "\u0663", "\u00b2", "NaN", "0x1", "1_0"),
 )
 _LINES = (
-    b"",
-    b" ",
-    b"\t",
-    b"# a comment",
-    b"x",
-    b"4:0:1:1:1:0:1:1",
-    b"c:1:1:1:1",
-    b"2:0:1:1:1:0",
-    b"\xff\xfe",
-    b"\0",
-    b"LEVEL",
-)
+    b"", b" ", b"\t", b"# a comment", b"x", b"4:0:1:1:1:0:1:1", b"c:1:1:1:1", b"2:0:1:1:1:0", b"\xff\xfe", b"\0", b"LEVEL"
+)  # fmt: skip
 _ENDS = (b"\r", b" ", b"\t", b":", b"\0", b"\xff", "\u0663".encode())
 _VALUES: tuple[Any, ...] = (
     *(None, True, 0, 1, -1, 2**31, 2**53 + 1, 2**63, 10**30, 1.5, -1e308, float("nan"), float("inf")),

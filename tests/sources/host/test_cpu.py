@@ -117,11 +117,8 @@ def test_switches_of_one_nanosecond_follow_each_other_as_they_must(tmp_path: Pat
     report.switch(0, 0, on=True).switch(10, 0, on=False).switch(10, 1, on=True).switch(20, 1, on=False)
     report.switch(30, 2, on=False).switch(30, 2, on=True).switch(40, 3, on=True).switch(50, 3, on=False)
     assert on_cpu(open_whole(translate_reports(tmp_path, report).prv)) == [
-        (1, 0, 10, 0),
-        (1, 10, 20, 1),
-        (1, 30, 30, 2),
-        (1, 40, 50, 3),
-    ]
+        (1, 0, 10, 0), (1, 10, 20, 1), (1, 30, 30, 2), (1, 40, 50, 3)
+    ]  # fmt: skip
 
 
 def test_a_lost_row_costs_no_time_that_is_known(tmp_path: Path) -> None:
@@ -334,10 +331,8 @@ def test_families_of_os_calls_have_types_and_states_of_their_own_and_may_nest(tm
     assert found["value"][4] == 1
     states = trace.states().select("begin", "end", "state").rows()
     assert states[:3] == [
-        (0, 100, event_types.STATE_BLOCKED),
-        (100, 110, event_types.RUNNING),
-        (110, 200, event_types.STATE_IO),
-    ]
+        (0, 100, event_types.STATE_BLOCKED), (100, 110, event_types.RUNNING), (110, 200, event_types.STATE_IO)
+    ]  # fmt: skip
 
 
 def test_file_accesses_have_the_name_of_the_file_and_bytes(tmp_path: Path) -> None:
