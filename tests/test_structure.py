@@ -36,7 +36,7 @@ CEILINGS = {
     "sources": (6_154, 40),
     "timeline": (2_650, 10),
     "clocks": (2_156, 9),
-    "run": (2_299, 9),
+    "run": (2_300, 9),
     "trace": (961, 6),
     "paraver": (3_767, 17),
     "efficiency": (16_954, 69),

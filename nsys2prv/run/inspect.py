@@ -95,14 +95,15 @@ def _run_lines(plan: RunPlan) -> list[str]:
         sources = sorted({opened.identity.known_ranks_source for opened in plan.reports} - {""})
         missing = f"; missing: {ranges(run.missing)}" if run.missing else ""
         ranks = f"{ranks_of_run(run.ranks, run.size)}, from {', '.join(sources)}{missing}"
-    gpus = Counter(name or "GPU of unknown model" for name in devices_frame(plan)["name"])
+    devices = devices_frame(plan).with_columns(pl.col("name").replace("", None).fill_null("GPU of unknown model"))
+    gpus = [f"{len(of)} x {name} (D{ranges(of['device'])})" for (name,), of in devices.group_by("name", maintain_order=True)]
     clocks = [clock.as_json()["interval_ns"]["worst"] for clock in plan.axis.clocks]
     methods = ", ".join(sorted({alignment["method"] for alignment in plan.alignment}))
     return [
         f"{counted(len(plan.reports), 'report')}, {time(plan.timeline.selection.length)}",
         f"  ranks: {ranks}",
         f"  hosts: {len(hosts)} ({', '.join(hosts[:_SHOWN])}{', ...' if len(hosts) > _SHOWN else ''})",
-        f"  GPUs: {', '.join(f'{count} x {name}' for name, count in gpus.items()) or 'none used'}",
+        f"  GPUs: {', '.join(gpus) or 'none used'}",
         f"  clocks: {len(clocks)}" + (f", synchronized by {methods}; {known_to(clocks)}" if len(clocks) > 1 else ""),
     ]
 
@@ -225,8 +226,8 @@ def as_text(report: dict[str, Any]) -> str:
     if report["processes"]:
         named = [f"{name or 'process'} {pid}" for pid, name in report["processes"].items()]
         lines.append(f"  processes: {', '.join(named)}")
-    if names := [gpu["name"] for gpu in report["gpus"]]:
-        lines.append(f"  GPUs of the host: {', '.join(f'{names.count(name)} x {name}' for name in dict.fromkeys(names))}")
+    if gpus := [f"D{gpu['id']} {gpu['name']}{gpu['bus'] and ' at '}{gpu['bus']}" for gpu in report["gpus"]]:
+        lines.append(f"  GPUs of the host: {', '.join(gpus)}")
     for nic in report["nics"]:
         details = ", ".join(text for text in (nic["device"], nic["link"], f"GUID {nic['guid']}" if nic["guid"] else "") if text)
         lines.append(f"  network adapter {nic['name']}" + (f": {details}" if details else ""))

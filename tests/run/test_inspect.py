@@ -30,7 +30,7 @@ def test_a_run_is_told_first_and_each_warning_once(command_line: CommandLine) ->
         "3 reports, 1.000 ms",
         "  ranks: 0-1,3 of 4, from MPI_RANKS; missing: 2",
         "  hosts: 2 (node0, node1)",
-        "  GPUs: 2 x NVIDIA H100",
+        "  GPUs: 2 x NVIDIA H100 (D0)",
         "  clocks: 2, synchronized by utc; not known",
     ]
     assert "             3  Kernels (kernels)" in lines
