@@ -47,7 +47,7 @@ def _source(construct: str, event_type: EventType, name: EventType, function: Ev
     def frame(report: Report) -> pl.LazyFrame:
         constructs = with_text(report, source.scan(report), "nameId", "name")
         constructs = with_text(report, with_text(report, constructs, "funcName", "function"), "srcFile", "file")
-        # What distinguishes constructs of one function apart is their lines.
+        # Constructs of one function differ in their lines.
         place = pl.format(" ({}:{})", pl.col("file").str.replace(r".*[/\\]", ""), "lineNo")
         line = pl.when(pl.col("lineNo") > 0).then(place).fill_null("")
         return constructs.select(
