@@ -37,7 +37,7 @@ CEILINGS = {
     "timeline": (2_650, 10),
     "clocks": (2_156, 9),
     "run": (2_300, 9),
-    "trace": (961, 6),
+    "trace": (983, 6),
     "paraver": (3_767, 17),
     "efficiency": (16_954, 69),
     "demo": (1_706, 9),

@@ -30,18 +30,21 @@ from nsys2prv.sources.registry import select_sources
 from nsys2prv.timeline.records import TimelineHead, communicators_of, ranges_as_json, ranges_of_types_as_json, row_ranges
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.timeline.time_axis import TimeSelection
-from nsys2prv.trace.collect import MESSAGES, PATH, PATH_LINES, TraceRecords
+from nsys2prv.trace.collect import LAUNCHES, MESSAGES, PATH, PATH_LINES, TraceRecords
 from nsys2prv.trace.translate_options import TranslateOptions
-from nsys2prv.trace.write import TraceFormat, pair_messages, write_trace
+from nsys2prv.trace.write import TraceFormat, TraceStore, pair_messages, write_trace
 from nsys2prv.vocabulary import __version__
 from nsys2prv.vocabulary.printable import printable_lines, safe_json
 from nsys2prv.vocabulary.wording import known_to, ranks_of_run
+from nsys2prv.vocabulary.wording import time as worded
 
 FORMAT = 1
 """Version of the form of OUT.json: it changes when something in it changes its meaning."""
 SUMMARY = ".json"
 """Suffix of OUT.json."""
 _MOST_WINDOWS = 1000
+_EARLY_NS, _FEWEST_EARLY = 1_000_000, 3
+"""Time from the start of work to its launch from which on clocks contradict each other, and the fewest such launches."""
 _NO_EVENTS = "no event is in the selected time, ranks and sources: the trace has states only"
 
 
@@ -89,7 +92,7 @@ class Summary:
             lines.append(f"  {'rank' if len(ranks) == 1 else 'ranks'} {numbers}, from {', '.join(sorted(origins))}")
         counts = [(count, title) for title, count in written.items() if count]
         counts += _counts_of_messages(content["messages"])
-        counts += [(count, f"rows left out: {reason}") for reason, count in left_out.items()]
+        counts += [(count, f"{'row' if count == 1 else 'rows'} left out: {reason}") for reason, count in left_out.items()]
         if "views" in content:
             counts.append((len(content["views"]), f"views, listed in {companion(self.prv, VIEWS) / 'index.html'}"))
         lines += [f"  {count:>12,}  {text}" for count, text in counts]
@@ -98,6 +101,23 @@ class Summary:
         synchronized = f", clocks synchronized by {methods} ({known_to(clocks)})" if len(clocks) > 1 else ""
         reports, summary = counted(len(content["reports"]), "report"), companion(self.prv, SUMMARY)
         return printable_lines([*lines, f"  {reports}{synchronized}; full summary in {summary}"])
+
+
+def _contradicted_launches(store: TraceStore, rows: Rows) -> list[str]:
+    """That times of a device contradict those of its host, by the first window with launches: most that start work on one of
+    its rows begin later than this."""
+    launches, early = store.sorts[LAUNCHES], pl.col("time") - pl.col("to_time")
+    frames: list[pl.DataFrame] = next(filter(None, map(launches.load, store.windows())), [])
+    if not frames:
+        return []
+    by_row = pl.concat(frames).group_by("to_row").agg(pl.len(), most=early.max(), early=(early >= _EARLY_NS).sum())
+    wrong = by_row.filter(pl.col("early") >= pl.max_horizontal(_FEWEST_EARLY, pl.col("len") / 2)).sort("most", "to_row")
+    if wrong.is_empty():
+        return []
+    row, _, most, _ = wrong.row(-1)
+    task, thread = rows.table.select("task", "thread").row(row)
+    name = rows.tasks[task - 1].threads[thread - 1].name.strip()
+    return [f"times of {name} contradict those of its host: most work begins before its launch, by up to {worded(most)}"]
 
 
 def _counts_of_messages(messages: Mapping[str, Any]) -> list[tuple[int, str]]:
@@ -177,6 +197,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
             # All events were read: what is written next can have the place.
             opened.report.tables.delete_kept()
         prv = staging / f"trace{trace_format.suffix}"
+        contradictions = _contradicted_launches(collected.store, plan.timeline.rows)
         with session.bar("writing", collected.store.weight, "record") as bar:
             records = write_trace(prv, trace_format, collected.store, head, pool, collected.folder, bar.update)
         used = plan.timeline.labels.used_with(collected.lanes) + (path.used_types if path is not None else [])
@@ -218,6 +239,7 @@ def translate(arguments: Sequence[str | Path], out: Path, options: TranslateOpti
                 *(issue.text for issue in plan.run.issues),
                 *plan.axis.warnings,
                 *map(disagreement_text, plan.axis.disagreements),
+                *contradictions,
                 *(path.warnings if path is not None else []),
                 *trace_format.warnings(trace_bytes),
                 *([] if collected.types else [_NO_EVENTS]),

@@ -338,15 +338,10 @@ def test_parts_of_regions_are_cut_at_the_edges_of_ranges_that_may_be_nested(tmp_
 
     rows = {row["region"]: {name: row[name] for name in PART_COLUMNS if row[name]} for row in found.iter_rows(named=True)}
     assert rows == {
-        "step": {
-            "start_up_ns": 50,
-            "starved_allocation_ns": 100,
-            "starved_host_ns": 100,
-            "starved_launch_ns": 10,
-            "queued_ns": 40,
-        },
+        "step": {"start_up_ns": 50, "starved_allocation_ns": 100, "starved_host_ns": 100, "starved_launch_ns": 10,
+                 "queued_ns": 40},
         "load": {"starved_host_ns": 10, "starved_allocation_ns": 80},
-    }
+    }  # fmt: skip
     assert found.select("region", "elapsed_ns", "compute_ns", "absent_ns").rows() == [
         ("step", 430, 130, 300),
         ("load", 90, 0, 90),

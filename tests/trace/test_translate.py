@@ -290,6 +290,14 @@ def test_the_account_is_beside_the_trace(tmp_path: Path) -> None:
     assert reasons["CUPTI_ACTIVITY_KIND_KERNEL"] == {"its source was left out with --only or --skip": 1}
 
 
+def test_a_device_whose_times_contradict_those_of_its_host_is_a_warning(tmp_path: Path) -> None:
+    report = ReportBuilder()
+    for begin in range(0, 60_000_000, 20_000_000):
+        report.kernel("k", begin, begin + 9, launch=(begin + 4_000_000, begin + 5_000_000))
+    text = "times of CUDA-D0.S7-node01 contradict those of its host: most work begins before its launch, by up to 4.000 ms"
+    assert text in translate_reports(tmp_path, report).warnings
+
+
 def test_a_warning_that_several_reports_share_is_told_once() -> None:
     reports = [{"path": f"rank{rank}.sqlite", "warnings": ["events were lost"]} for rank in range(3)]
     summary = Summary(Path("out.prv"), {"reports": reports, "warnings": ["a rank is missing"]})

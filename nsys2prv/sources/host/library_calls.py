@@ -21,7 +21,7 @@ IO_SIZE = EventType(40000011, "I/O size", Role.ATTRIBUTE, unit="bytes")
 _STATES = (
     (r"wait|join|lock|poll|select|sleep|futex|pause|^sem_|barrier|accept|recv|yield", event_types.STATE_BLOCKED),
     (
-        r"read|write|open|close|seek|sync|stat|sendfile|splice|getc|putc|gets|puts|printf|scanf|flush|ioctl|mmap",
+        r"read|write|open|close|seek|sync|stat|sendfile|splice|getc|putc|gets|puts|printf|scanf|flush",
         event_types.STATE_IO,
     ),
 )
