@@ -204,8 +204,8 @@ class MeasuredRun:
 
     @cached_property
     def first_launchers(self) -> Integers:
-        """The same of the first launch on each device (pages that migrate have none), where the window has none, of the whole
-        recording; of a thread that appears late before it, as helpers do, the thread of its process that was there first."""
+        """The same of the first launch on each device (pages that migrate have none), in the whole recording where it does
+        nothing in the window; of a thread that appears late before it, as helpers do, the first thread of its process."""
         launched = np.flatnonzero(self.launcher_of >= 0)[::-1]
         first, start = np.full((2, len(self.events.rows.devices)), NONE)
         device = self.events.rows.device[self.operations["row"].to_numpy()[launched]]
@@ -216,8 +216,10 @@ class MeasuredRun:
         earliest = np.append(by_task[np.searchsorted(task, task, sorter=by_task)], NONE)
         is_late = np.append(since, NONE)[first] > _LATE * start
         launchers = np.where(is_late, earliest[first], first).astype(np.int32)
-        has_all = self._recorded is None or (launchers != NONE).all()
-        return launchers if has_all else np.where(launchers == NONE, self.recorded.first_launchers, launchers)
+        is_idle = np.isin(np.arange(len(launchers)), self.events.rows.device[self.operations["row"].unique()], invert=True)
+        if self._recorded is None or not is_idle.any():
+            return launchers
+        return np.where(is_idle, self.recorded.first_launchers, launchers)
 
     # -- what runs when -----------------------------------------------------------------------------
 

@@ -214,11 +214,10 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
 
 def _titled(part: BarPart, tables: Mapping[str, pl.DataFrame]) -> str:
     """Title of a part of the wall time, with the CUDA call that takes most of it."""
-    if part.name != "cuda":
-        return part.title
     calls = tables["cuda_calls"].select("call", part=pl.col("total_ns") / pl.col("total_ns").sum())
-    call, share = calls.sort("part", "call", descending=[True, False]).row(0)
-    return f"{part.title} ({percent(share)} in {call})"
+    for call, share in calls.sort("part", "call", descending=[True, False]).head(part.name == "cuda").iter_rows():
+        return f"{part.title} ({percent(share)} in {call})"
+    return part.title
 
 
 def _busiest_thread(threads: pl.DataFrame) -> str:

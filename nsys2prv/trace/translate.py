@@ -104,8 +104,8 @@ class Summary:
 
 
 def _contradicted_launches(store: TraceStore, rows: Rows) -> list[str]:
-    """That times of a device contradict those of its host, by the first window with launches: most that start work on one of
-    its rows begin later than this."""
+    """That times of a device contradict those of its host: in the first window with launches, most work of a row begins
+    `_EARLY_NS` or more before its launch."""
     launches, early = store.sorts[LAUNCHES], pl.col("time") - pl.col("to_time")
     frames: list[pl.DataFrame] = next(filter(None, map(launches.load, store.windows())), [])
     if not frames:
