@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from nsys2prv.exports.columns import Text, pid_of, process_of
+from nsys2prv.exports.columns import Text, pid_of, process_of, tid_of
 from nsys2prv.exports.report import Report, once
 from nsys2prv.vocabulary.launchers import Launched, launched, node_name
 from nsys2prv.vocabulary.limits import whole_number
@@ -230,6 +230,7 @@ def host_name(text: str) -> str:
     return short(text, _LONGEST_HOST)
 
 
+@once
 def _process_names(report: Report) -> dict[int, str]:
     names = _read(report, "PROCESSES", "globalPid", Text("name")).drop_nulls("globalPid")
     processes = {pid: name or "" for pid, name in names.iter_rows()}
@@ -275,8 +276,11 @@ def _thread_names(report: Report) -> pl.DataFrame:
     # What the program calls a thread says more than what the system does, which often is the name of the program. That of a
     # rank is in the name of its process.
     by_program = _named_with_nvtx(report).filter(~pl.col("name").str.contains(_NAME_OF_RANK))
+    tid = pl.col("globalTid")
+    of_process = process_of(tid).replace_strict(_process_names(report), default="", return_dtype=pl.String)
+    is_unnamed = (pl.col("name") == "") & (tid_of(tid) == pid_of(tid))
     return (
-        pl.concat([named, by_program])
+        pl.concat([named.with_columns(name=pl.when(is_unnamed).then(of_process).otherwise("name")), by_program])
         .drop_nulls("globalTid")
         .unique("globalTid", keep="last", maintain_order=True)
         .sort("globalTid")

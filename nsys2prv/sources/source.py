@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from nsys2prv.exports import Report
-from nsys2prv.exports.columns import NOT_APPLICABLE, labelled, tid_of
+from nsys2prv.exports.columns import NOT_APPLICABLE, labelled, pid_of, process_of, tid_of
 from nsys2prv.exports.report import enum_labels
 from nsys2prv.exports.tables import Stretch
 from nsys2prv.vocabulary import event_types
@@ -249,8 +249,11 @@ def call_source(
         state = first_match(pl.col("value"), states, event_types.STATE_OTHERS)
         names = report.strings.select("id", label="value", state=state, is_note=is_note(pl.col("value")))
         kind = pl.lit(event_type, pl.Int64).alias("type")
-        called = named(source.scan(report), name_column, names)
-        return called.select(*RowKind.THREAD.interval, *of_names, *attributes(columns), kind, as_note())
+        # What nsys does on no thread of a process is on its first one.
+        tid, first = pl.col("globalTid"), process_of(pl.col("globalTid")) + pid_of(pl.col("globalTid"))
+        called = named(source.scan(report), name_column, names).with_columns(as_note())
+        called = called.with_columns(globalTid=pl.when(tid_of(tid) == 0).then(first).otherwise(tid))
+        return called.select(*RowKind.THREAD.interval, *of_names, *attributes(columns), kind, LEFT_OUT)
 
     source = Source(
         name=name,

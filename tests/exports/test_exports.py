@@ -199,7 +199,7 @@ def test_inspect_says_what_is_in_a_report(tmp_path: Path) -> None:
     report.row("EVENTS_NOT_KNOWN", start=5, globalTid=report.global_tid())
     text = as_text(inspect([report.write(tmp_path / "a.sqlite")])[0])
     for expected in (
-        "schema 3.11, sqlite", "host nid001", "1 rank: 3 (from MPI_RANKS)", "1 x NVIDIA H100",
+        "schema 3.11, sqlite", "host nid001", "1 rank: 3 (from MPI_RANKS)", "D0 NVIDIA H100",
         "0.000002 s from the first event to the last", "1  Kernels (kernels) on 1 row",
         "1  EVENTS_NOT_KNOWN: no source translates",
     ):  # fmt: skip

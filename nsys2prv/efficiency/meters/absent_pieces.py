@@ -209,9 +209,9 @@ class PiecesOfGaps:
         also what that did: `gap`, `device`, `thread`, `begin`, `end`, `part`, `call`, `range` (places in `run.calls`,
         `run.frame(RANGES)`; NONE), `off_cpu` (1: the thread was off its CPU), and `nccl`, `copy`: what runs on the device
         (NONE: nothing; without both it is launch-starved)."""
-        gaps = gaps.with_columns(
-            ready=pl.lit(self._first_work, pl.Int64).clip("begin", "end"), is_last=pl.col("next") == NONE
-        ).with_columns(last=pl.lit(self._last_work, pl.Int64).clip("ready", "end"))
+        gaps = gaps.with_columns(ready=_inside(self._first_work, "begin", "end"), is_last=pl.col("next") == NONE).with_columns(
+            last=_inside(self._last_work, "ready", "end")
+        )
         ended = gaps.filter("is_last")
         idle = self._idle.join(ended.select("device", "gap", "ready", "last", "is_last"), on="device", maintain_order="left")
         idle = idle.with_columns(pl.col("begin", "end").clip("ready", "last"))
@@ -318,6 +318,11 @@ class PiecesOfGaps:
             _pieces(joined, "decided", "end", _part("transfer"), "operation", "is_waited"),
         )
         return pl.concat(divided, how="diagonal")
+
+
+def _inside(time: int, begin: str, end: str) -> pl.Expr:
+    """A time, or the edge of times (columns) that it is outside of."""
+    return pl.max_horizontal(begin, pl.min_horizontal(pl.lit(time, pl.Int64), end))
 
 
 def _part(name: str) -> pl.Expr:

@@ -278,7 +278,7 @@ def test_a_straggler_has_more_useful_time_and_less_nccl_time_in_every_iteration(
 def test_host_activity_fills_the_whole_time_of_threads_with_calls(shown: Shown) -> None:
     table = shown.table("5-host-and-cuda-api/host_activity_time")
     assert table.columns == ("Running", "Group Communication", "Configuring accelerator")
-    assert [name.split()[0] for name, _ in table.rows] == ["MPI", "autograd"] * SMALL.nodes * SMALL.gpus_per_node
+    assert [name.split()[0] for name, _ in table.rows] == ["python3", "autograd"] * SMALL.nodes * SMALL.gpus_per_node
     for _, numbers in table.rows:
         assert sum(numbers) == pytest.approx(shown.length, abs=0.05)
 
