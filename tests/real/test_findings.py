@@ -34,7 +34,7 @@ FOUND: dict[str, list[str]] = {
     "gpu-metrics-a100": ["profiler-set-up", "creating-context", "little-gpu-work"],
     # Where another finding explains most of the idle time, that comes first.
     "callchains": ["profiler-set-up", "creating-context", "little-gpu-work"],
-    "mpi-openacc-4gpu": ["creating-context", "start-up", "allocations", "little-gpu-work"],
+    "mpi-openacc-4gpu": ["creating-context", "start-up", "profiler-set-up", "allocations", "little-gpu-work"],
     "cuda-graphs": ["profiler-set-up", "creating-context", "little-gpu-work"],
     "tensorrt-3.1": ["shut-down", "little-gpu-work"],
     # Nothing runs on any GPU for 5.8 s between two phases.
