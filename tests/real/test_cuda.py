@@ -57,8 +57,8 @@ def test_memory_in_use_follows_its_table(translation: Translation) -> None:
     translated = translation("pytorch-uvm")
     sums = translated.query(
         """select globalPid, deviceId, sum(change) over (partition by globalPid, deviceId order by start, rowid) as running
-           from (select rowid, *, case memoryOperationType when 0 then bytes else -bytes end as change
-                 from CUDA_GPU_MEMORY_USAGE_EVENTS) order by start, rowid"""
+           from (select rowid, *, case when memKind in (0, 1, 4, 6) then 0 when memoryOperationType = 0 then bytes
+                   else -bytes end as change from CUDA_GPU_MEMORY_USAGE_EVENTS) order by start, rowid"""
     )
     totals = translated.trace.events([MEMORY_TOTAL])["value"].to_list()
     assert totals == [running for *_, running in sums]
