@@ -39,7 +39,7 @@ CEILINGS = {
     "run": (2_300, 9),
     "trace": (983, 6),
     "paraver": (3_767, 17),
-    "efficiency": (16_960, 69),
+    "efficiency": (16_963, 69),
     "demo": (1_706, 9),
     "cli": (753, 5),
     "api": (339, 2),

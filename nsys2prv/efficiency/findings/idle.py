@@ -146,7 +146,10 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         return self._gaps(finding.losses, evidence)
 
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
-        """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches."""
+        """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches, or
+        where the device leaves launched work waiting, whatever they do."""
+        if finding.advice == self.of_queued:
+            return None
         launcher = pl.when(pl.col("launched").is_not_null()).then("row").otherwise(NONE)
         gaps = self.host_times(finding, evidence).with_columns(row=launcher)
         length = pl.col("end") - pl.col("begin")
