@@ -239,7 +239,7 @@ def _found(surveys: Iterable[Survey]) -> tuple[pl.DataFrame, dict[int, set[str]]
 @lru_cache(maxsize=8)
 def _family_of(names: tuple[str, ...], rules: tuple[Rule, ...] | None) -> dict[str, str]:
     """The family of each name. It takes a hundred regular expressions, and a run that is read again has the same names."""
-    return dict(families(pl.Series(names), rules).select("name", "family").iter_rows())
+    return dict(families(pl.Series(names), rules).select("name", "family").iter_rows()) if names else {}
 
 
 def _readable_labels(names: pl.DataFrame, by_attribute: Mapping[int, set[str]]) -> dict[str, str]:
