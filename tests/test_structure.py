@@ -33,7 +33,7 @@ CEILINGS = {
     "vocabulary": (1_655, 12),
     "execution": (1_488, 8),
     "exports": (2_696, 12),
-    "sources": (6_157, 40),
+    "sources": (6_143, 40),
     "timeline": (2_650, 10),
     "clocks": (2_156, 9),
     "run": (2_300, 9),

@@ -215,17 +215,10 @@ def attributes(columns: Mapping[EventType, str]) -> list[pl.Expr]:
     return [pl.col(column).alias(str(number)) for number, column in columns.items()]
 
 
-NOTE_OF_NSYS = "a note of nsys that it began or stopped to record, and no call"
-
-
-def is_note(name: pl.Expr) -> pl.Expr:
-    """Whether names of calls are those of notes, which are on thread 0."""
-    return name.str.contains(r"(?i)(profiling|cudnn) (started|finished)$|^\[unknown\]$")
-
-
-def as_note() -> pl.Expr:
-    """Column LEFT_OUT of calls with `is_note`."""
-    return pl.when(pl.col("is_note") & (tid_of(pl.col("globalTid")) == 0)).then(pl.lit(NOTE_OF_NSYS)).alias(LEFT_OUT)
+def on_first_thread() -> pl.Expr:
+    """Column `globalTid`, of what is on no thread of a process (0), as notes of nsys, that of its first thread."""
+    tid = pl.col("globalTid")
+    return pl.when(tid_of(tid) == 0).then(process_of(tid) + pid_of(tid)).otherwise(tid).alias("globalTid")
 
 
 def call_source(
@@ -247,13 +240,9 @@ def call_source(
 
     def frame(report: Report) -> pl.LazyFrame:
         state = first_match(pl.col("value"), states, event_types.STATE_OTHERS)
-        names = report.strings.select("id", label="value", state=state, is_note=is_note(pl.col("value")))
+        called = named(source.scan(report), name_column, report.strings.select("id", label="value", state=state))
         kind = pl.lit(event_type, pl.Int64).alias("type")
-        # What nsys does on no thread of a process is on its first one.
-        tid, first = pl.col("globalTid"), process_of(pl.col("globalTid")) + pid_of(pl.col("globalTid"))
-        called = named(source.scan(report), name_column, names).with_columns(as_note())
-        called = called.with_columns(globalTid=pl.when(tid_of(tid) == 0).then(first).otherwise(tid))
-        return called.select(*RowKind.THREAD.interval, *of_names, *attributes(columns), kind, LEFT_OUT)
+        return called.select(on_first_thread(), "start", "end", *of_names, *attributes(columns), kind)
 
     source = Source(
         name=name,
@@ -264,7 +253,6 @@ def call_source(
         row=RowKind.THREAD,
         types=(event_type, *columns),
         frame=frame,
-        unread_reason=NOTE_OF_NSYS,
         **attributes_of_source,
     )
     return source

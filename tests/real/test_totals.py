@@ -103,8 +103,7 @@ def in_report(database: sqlite3.Connection) -> Iterator[Event]:
     for begin, end in rows(graphs, f"select start, end from {graphs}"):
         yield Event("graph", "", begin, end)
     os_calls = "OSRT_API"
-    not_notes = f"select {_STRING.format('nameId')}, start, end from {os_calls} where globalTid & 0xffffff != 0"
-    for name, begin, end in rows(os_calls, not_notes):
+    for name, begin, end in rows(os_calls, f"select {_STRING.format('nameId')}, start, end from {os_calls}"):
         yield Event("OS call", name, begin, end)
     for kind, suffix in _OPENACC_TABLES.items():
         table = f"CUPTI_ACTIVITY_KIND_OPENACC_{suffix}"

@@ -6,7 +6,7 @@ from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.exports import Report
 from nsys2prv.exports.columns import Text, labelled, tid_of
 from nsys2prv.exports.report import enum_labels
-from nsys2prv.sources.source import NOTE_OF_NSYS, RowKind, Source, as_note, call_source, is_note, named
+from nsys2prv.sources.source import RowKind, Source, call_source, named, on_first_thread
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.event_types import EventType, Role, ValueSet
 from nsys2prv.vocabulary.name_rules import first_match
@@ -49,11 +49,10 @@ def _frame(report: Report) -> pl.LazyFrame:
         label="value",
         state=first_match(pl.col("value"), _STATES, event_types.STATE_OTHERS),
         type=first_match(pl.col("value"), _FAMILIES, event_types.OS_CALL),
-        is_note=is_note(pl.col("value")),
     )
     called = named(OS_CALLS.scan(report), "nameId", calls)
     kind = pl.col("type").fill_null(event_types.OS_CALL)
-    return called.select(*RowKind.THREAD.interval, "label", "state", kind, as_note())
+    return called.select(on_first_thread(), "start", "end", "label", "state", kind)
 
 
 OS_CALLS = Source(
@@ -64,7 +63,6 @@ OS_CALLS = Source(
     row=RowKind.THREAD,
     types=(event_types.OS_CALL, event_types.PTHREAD_CALL, event_types.IO_CALL),
     frame=_frame,
-    unread_reason=NOTE_OF_NSYS,
 )
 
 

@@ -18,8 +18,7 @@ from nsys2prv.sources.cuda import api_calls
 from nsys2prv.sources.host import call_chains, cpu_samples, library_calls, openmp, scheduling
 from nsys2prv.sources.host.profiled import FOREIGN
 from nsys2prv.sources.host.scheduling import Stays
-from nsys2prv.sources.source import NOTE_OF_NSYS
-from nsys2prv.timeline.coverage import NO_VALUE
+from nsys2prv.timeline.coverage import NO_VALUE, OUTSIDE
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
@@ -305,15 +304,13 @@ def test_each_call_of_the_os_is_in_its_family(family: int, call: str) -> None:
 
 def test_a_note_of_nsys_is_no_call_and_makes_no_trace_longer(tmp_path: Path) -> None:
     report = ReportBuilder(pid=1000).os_call("read", 60, 70)
-    report.os_call("[Unknown]", 65, 65, tid=0)
     report.os_call("OS runtime libraries profiling started", -(10**12), -(10**12), chain=3, tid=0)
-    for name in ("cuBLAS profiling started", "cuBLAS profiling finished"):
-        report.row("CUBLAS_EVENTS", start=66, end=66, globalTid=report.global_tid(0), nameId=report.string(name))
+    report.os_call("[Unknown]", 65, 65, tid=0).profiler("CUPTI: Instrumentation", 61, 62, tid=0)
     summary = translate_reports(tmp_path, report)
     assert summary.content["trace"]["length_ns"] == 10
     assert open_whole(summary.prv).names["THREAD"] == ("python3 tid 1000",)
-    assert table_summary(summary, "OSRT_API")["sources"][0]["left_out"] == {NOTE_OF_NSYS: 2}
-    assert table_summary(summary, "CUBLAS_EVENTS")["left_out"] == {NOTE_OF_NSYS: 2}
+    assert table_summary(summary, "OSRT_API")["sources"][0]["left_out"] == {OUTSIDE: 1}
+    assert table_summary(summary, "PROFILER_OVERHEAD")["left_out"] == {}
 
 
 def test_families_of_os_calls_have_types_and_states_of_their_own_and_may_nest(tmp_path: Path) -> None:
