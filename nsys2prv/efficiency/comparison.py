@@ -431,7 +431,7 @@ def _matched(results: Results, runs: pl.DataFrame) -> pl.DataFrame:
 def _changes(results: Results, runs: pl.DataFrame, by: ComparedBy) -> pl.DataFrame:
     """What takes another time per device, or per thread, than in the first run."""
     # Where a run lasts longer than its iterations, its calls and copies are also those of its start.
-    is_whole = runs.select((pl.col("basis") == "run") | (pl.col("covered") >= _LEAST_COVERED)).to_series().all()
+    is_whole = runs.filter(pl.col("covered") < _LEAST_COVERED, basis="iteration").is_empty()
     is_compared = pl.lit(is_whole) | ~pl.col("what").is_in(["CUDA call", "MPI call", "memory"])
     times = {row["run"]: _times(results[row["run"]], row, by).filter(is_compared) for row in runs.iter_rows(named=True)}
     before = times.pop("A").rename({"time": "before_ns"})

@@ -121,11 +121,11 @@ class MeasuredWindow:
         begin, end = self.program
         if self.recorded - (end - begin) <= _WORTH_A_WARNING * self.recorded:
             return []
+        scheduled = f"; a thread is on a CPU for {time(self.running)} of it (scheduling)" if self.running > 0 else ""
         return [
             f"the trace lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
             f"before and after them (the profiler, or work of the program in no recorded call or sample) is not measured"
-            + f"; a thread is on a CPU for {time(self.running)} of it (scheduling)"
-            * (self.running > 0)
+            f"{scheduled}"
         ]
 
 

@@ -33,10 +33,9 @@ from nsys2prv.timeline.time_axis import TimeSelection
 from nsys2prv.trace.collect import LAUNCHES, MESSAGES, PATH, PATH_LINES, TraceRecords
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.trace.write import TraceFormat, TraceStore, pair_messages, write_trace
-from nsys2prv.vocabulary import __version__
+from nsys2prv.vocabulary import __version__, wording
 from nsys2prv.vocabulary.printable import printable_lines, safe_json
 from nsys2prv.vocabulary.wording import known_to, ranks_of_run
-from nsys2prv.vocabulary.wording import time as worded
 
 FORMAT = 1
 """Version of the form of OUT.json: it changes when something in it changes its meaning."""
@@ -117,7 +116,7 @@ def _contradicted_launches(store: TraceStore, rows: Rows) -> list[str]:
     row, _, most, _ = wrong.row(-1)
     task, thread = rows.table.select("task", "thread").row(row)
     name = rows.tasks[task - 1].threads[thread - 1].name.strip()
-    return [f"times of {name} contradict those of its host: most work begins before its launch, by up to {worded(most)}"]
+    return [f"times of {name} contradict those of its host: most work begins before its launch, by up to {wording.time(most)}"]
 
 
 def _counts_of_messages(messages: Mapping[str, Any]) -> list[tuple[int, str]]:

@@ -63,8 +63,8 @@ _KEYS = {
 }
 """Texts by which nsys names its settings: they have hostile neighbours instead."""
 _JSON = {
-    ("GENERIC_EVENTS", "data"), ("GENERIC_EVENT_TYPES", "data"), ("GENERIC_EVENT_SOURCES", "data"), ("NVTX_EVENTS",
-    "jsonText")
+    ("GENERIC_EVENTS", "data"), ("GENERIC_EVENT_TYPES", "data"), ("GENERIC_EVENT_SOURCES", "data"),
+    ("NVTX_EVENTS", "jsonText"),
 }  # fmt: skip
 _OF_NSYS = {"Name", "Fields", "TimeSource", "SourceGroup", "SessionNs", "Unknown"}
 _CALLS = ("cu", "MPI_", "nccl")
