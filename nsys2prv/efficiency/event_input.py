@@ -13,7 +13,7 @@ import polars as pl
 from nsys2prv.efficiency import run_events
 from nsys2prv.efficiency.clock_accuracy import clock_errors
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, call_categories
+from nsys2prv.efficiency.measured_run import LAUNCH, call_categories
 from nsys2prv.efficiency.run_events import Collection, GpuSize, RunEvents, RunRows, TaskRows, base_types
 from nsys2prv.errors import RunTooLarge
 from nsys2prv.execution import memory
@@ -23,7 +23,7 @@ from nsys2prv.execution.workers import Shared, workers
 from nsys2prv.exports.identity import SLICE_OF_GPU, Gpu
 from nsys2prv.exports.paths import check_are_reports
 from nsys2prv.run.collect import Collected, MakeRows, ReportPart, Unfinished
-from nsys2prv.run.open import OpenedReport
+from nsys2prv.run.open import OpenedReport, processes_with_kernels
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.communication.message_ends import MPI
@@ -136,7 +136,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
     pauses = ((end - selection.origin, begin - selection.origin) for end, (begin, _) in zip(until, spans[1:], strict=False))
     messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
     # Where kernels ran few calls fail, and many would be looked through.
-    failures = [failed_calls(opened.report) for opened in plan.reports if not _has_kernels(opened)]
+    failures = [failed_calls(opened.report) for opened in plan.reports if not processes_with_kernels(opened.surveys)]
     failed = pl.concat([pl.DataFrame(schema={"label": pl.String, "count": pl.Int64, "error": pl.String}), *failures])
     causes = named_failures(failed)
     is_new = causes and not any(causes in text for text in session.warnings)
@@ -173,10 +173,6 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         ],
         left_out=[(str(left_out.path), str(left_out.error)) for left_out in session.left_out],
     )
-
-
-def _has_kernels(opened: OpenedReport) -> bool:
-    return any(not survey.is_empty and set(KERNEL_TYPES).intersection(survey.source.types) for survey in opened.surveys)
 
 
 def _used_gpus(opened: OpenedReport) -> Sequence[Gpu]:

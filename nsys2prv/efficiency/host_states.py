@@ -95,8 +95,12 @@ def creates_context(calls: pl.DataFrame, devices: pl.DataFrame, names: Mapping[i
     that creates it: where it did so (`set_up`: `task`, `start`, `since`, ns) is such a call. So are long calls that free memory
     before any is allocated, and those right after cuInit: further copies of the CUDA runtime in the process start with them."""
     length, is_early = pl.col("end") - pl.col("start"), pl.col("start") < pl.col("until")
-    initializes = [value for value, called in names.items() if called.startswith("cuInit")]
-    starts_runtime = pl.col("value").shift().over("row").is_in(initializes).fill_null(value=False)
+    initializes, asks = (
+        [value for value, called in names.items() if called.startswith(name)] for name in ("cuInit", "cuModuleGetLoadingMode")
+    )
+    # A newer runtime asks how to load code in between.
+    before = pl.when(~pl.col("value").is_in(asks)).then("value").forward_fill().shift().over("row")
+    starts_runtime = before.is_in(initializes).fill_null(value=False)
     of_devices = calls.with_columns(starts_runtime=starts_runtime).join(devices, on="task", how="inner")
     usual = length.filter(~is_early).mean().over("task", "value")
     name = pl.col("value").replace_strict(names, default="", return_dtype=pl.String)

@@ -37,8 +37,6 @@ KINDS_OF_NUMBER = {
     event_types.NCCL_KERNEL: NCCL,
     event_types.MEMORY_OPERATION: MEMORY,
 }
-KERNEL_TYPES = tuple(number for number, kind in KINDS_OF_NUMBER.items() if kind != MEMORY)
-"""Event types of kernels, NCCL kernels and graphs."""
 MASKS = 8
 """What runs on a device, as bits: 1 kernels, 2 NCCL kernels, 4 copies and memsets."""
 

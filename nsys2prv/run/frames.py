@@ -27,18 +27,8 @@ from nsys2prv.vocabulary.event_types import EventType, Role
 from nsys2prv.vocabulary.printable import as_utf8
 
 EVENT_SCHEMA = {
-    "rank": pl.Int64,
-    "host": pl.String,
-    "process": pl.Int64,
-    "thread": pl.Int64,
-    "device": pl.Int64,
-    "stream": pl.Int64,
-    "row": pl.String,
-    "start": pl.Int64,
-    "end": pl.Int64,
-    "event_type": pl.String,
-    "series": pl.String,
-    "name": pl.String,
+    **dict.fromkeys(("rank", "host", "process", "thread", "device", "stream", "row", "start", "end"), pl.Int64),
+    **dict.fromkeys(("host", "row", "event_type", "series", "name"), pl.String),
     "value": pl.Float64,
 }
 """First columns of `events_frame`."""

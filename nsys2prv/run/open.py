@@ -37,8 +37,7 @@ from nsys2prv.vocabulary.wording import ranges
 T = TypeVar("T")
 
 _LAUNCH = r"^cu(da)?(Graph)?Launch($|Kernel|Cooperative|Grid|_)"
-_LAUNCHED = (event_types.KERNEL, event_types.GRAPH_EXECUTION)
-"""Names of calls that launch kernels or graphs, not functions of the host; and the event types of what they launch."""
+"""Names of calls that launch kernels or graphs, not functions of the host."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,8 +311,12 @@ def _lost_processes(surveys: Sequence[Survey]) -> set[int]:
     """Processes, by globalPid, that launch kernels or graphs, of which none is recorded."""
     calls = (survey.groups for survey in surveys if survey.source is CALLS)
     launching = (groups.filter(pl.col("label").str.contains(_LAUNCH))["globalTid"] for groups in calls)
-    launched = _processes([survey for survey in surveys if not {*_LAUNCHED}.isdisjoint(survey.source.types)])
-    return set(map(process_of, itertools.chain.from_iterable(launching))) - launched
+    return set(map(process_of, itertools.chain.from_iterable(launching))) - processes_with_kernels(surveys)
+
+
+def processes_with_kernels(surveys: Sequence[Survey]) -> set[int]:
+    """Processes, by globalPid, with kernels or graphs."""
+    return _processes([survey for survey in surveys if not set(event_types.KERNEL_TYPES).isdisjoint(survey.source.types)])
 
 
 def _processes(surveys: Sequence[Survey]) -> set[int]:

@@ -20,8 +20,20 @@ from nsys2prv.sources.correlate import places_of_calls, side_by_side
 from nsys2prv.sources.source import CALL, RowKind, Source
 from nsys2prv.timeline.time_axis import TimeSelection
 
+EARLY, FEWEST_EARLY = 1_000_000, 3
+"""ns from the start of work to its launch from which on times of a device contradict those of its host (a smaller error changes
+no conclusion), and how much such work there is at least: less may be odd times."""
 _OUTSIDE = -1
 """Row of a call outside the selected time."""
+
+
+def latencies(launches: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Times from launches to what they start (`time` and `to_time`, ns), in the order of `key`: that, the `least` of them, and
+    whether most work is so early that times of its device contradict those of its host, `is_early`."""
+    latency = pl.col("to_time") - pl.col("time")
+    early = (latency <= -EARLY).sum()
+    of_key = launches.group_by(key).agg(least=latency.min(), is_early=early >= pl.max_horizontal(FEWEST_EARLY, pl.len() / 2))
+    return of_key.sort(key)
 
 
 class Launches(NamedTuple):

@@ -27,6 +27,7 @@ from nsys2prv.run.open import OpenedReport
 from nsys2prv.run.ranks import RanksAndHosts
 from nsys2prv.run.session import RunPlan, RunSession, disagreement_text, seen_by_workers
 from nsys2prv.sources.registry import select_sources
+from nsys2prv.timeline.messages import latencies
 from nsys2prv.timeline.records import TimelineHead, communicators_of, ranges_as_json, ranges_of_types_as_json, row_ranges
 from nsys2prv.timeline.rows import Rows
 from nsys2prv.timeline.time_axis import TimeSelection
@@ -42,8 +43,6 @@ FORMAT = 1
 SUMMARY = ".json"
 """Suffix of OUT.json."""
 _MOST_WINDOWS = 1000
-_EARLY_NS, _FEWEST_EARLY = 1_000_000, 3
-"""Time from the start of work to its launch from which on clocks contradict each other, and the fewest such launches."""
 _NO_EVENTS = "no event is in the selected time, ranks and sources: the trace has states only"
 
 
@@ -103,20 +102,14 @@ class Summary:
 
 
 def _contradicted_launches(store: TraceStore, rows: Rows) -> list[str]:
-    """That times of a device contradict those of its host: in the first window with launches, most work of a row begins
-    `_EARLY_NS` or more before its launch."""
-    launches, early = store.sorts[LAUNCHES], pl.col("time") - pl.col("to_time")
-    frames: list[pl.DataFrame] = next(filter(None, map(launches.load, store.windows())), [])
-    if not frames:
-        return []
-    by_row = pl.concat(frames).group_by("to_row").agg(pl.len(), most=early.max(), early=(early >= _EARLY_NS).sum())
-    wrong = by_row.filter(pl.col("early") >= pl.max_horizontal(_FEWEST_EARLY, pl.col("len") / 2)).sort("most", "to_row")
-    if wrong.is_empty():
-        return []
-    row, _, most, _ = wrong.row(-1)
-    task, thread = rows.table.select("task", "thread").row(row)
-    name = rows.tasks[task - 1].threads[thread - 1].name.strip()
-    return [f"times of {name} contradict those of its host: most work begins before its launch, by up to {wording.time(most)}"]
+    """That times of a device contradict those of its host, in the first window with launches, for the row where most do."""
+    frames: list[pl.DataFrame] = next(filter(None, map(store.sorts[LAUNCHES].load, store.windows())), [])
+    wrong = latencies(pl.concat(frames), "to_row").filter("is_early").sort("least").head(1) if frames else pl.DataFrame()
+    for row, least, _ in wrong.iter_rows():
+        task, thread = rows.table.select("task", "thread").row(row)
+        name, most = rows.tasks[task - 1].threads[thread - 1].name.strip(), wording.time(-least)
+        return [f"times of {name} contradict those of its host: most work begins before its launch, by up to {most}"]
+    return []
 
 
 def _counts_of_messages(messages: Mapping[str, Any]) -> list[tuple[int, str]]:

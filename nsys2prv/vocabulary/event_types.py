@@ -134,6 +134,8 @@ MEMORY_SIZE = EventType(63000002, "Memcopy size", Role.ATTRIBUTE, unit="bytes")
 KERNEL = EventType(63000006, "CUDA kernel", Role.INTERVAL, CUDA_VALUES)
 NCCL_KERNEL = EventType(63000007, "NCCL kernel", Role.INTERVAL, CUDA_VALUES)
 GRAPH_EXECUTION = EventType(63000008, "CUDA Graphs Exec name", Role.INTERVAL, CUDA_VALUES)
+KERNEL_TYPES = (KERNEL, GRAPH_EXECUTION, NCCL_KERNEL)
+"""What computes on a device: kernels, graphs, kernels of NCCL."""
 KERNEL_FAMILY = EventType(63000121, "CUDA kernel family", Role.ATTRIBUTE, CUDA_VALUES, former=63000010)
 FAMILIES: dict[int, EventType] = {KERNEL: KERNEL_FAMILY, NCCL_KERNEL: KERNEL_FAMILY}
 """Type whose values group those of a type, on the same lines."""

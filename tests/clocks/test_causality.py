@@ -34,8 +34,7 @@ def bounds(*rows: tuple[int, int, float], clocks: int = 2) -> np.ndarray:
 
 
 def test_clocks_stay_where_no_message_runs_backwards() -> None:
-    found = enforce_bounds(bounds((0, 1, 2000), (1, 0, 500)), np.array([1.0, 2.0]))
-    assert found.tolist() == [0, 0]
+    assert enforce_bounds(bounds((0, 1, 2000), (1, 0, 500)), np.array([1.0, 2.0])).tolist() == [0, 0]
 
 
 def test_the_clock_that_is_known_better_moves_less() -> None:

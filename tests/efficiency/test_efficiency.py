@@ -349,6 +349,17 @@ def test_metrics_of_a_gpu_without_kernels_are_sampled(tmp_path: Path) -> None:
     assert tables["sampled_bins"]["samples"].sum() == 1
 
 
+@pytest.mark.parametrize("idle", [4, 6])
+def test_samples_that_call_a_gpu_idle_inside_of_its_kernels_are_left_out(tmp_path: Path, idle: int) -> None:
+    report = ReportBuilder().gpu(0)
+    report.kernel("k", 0, 2_000_000)
+    for sample in range(10):
+        report.metric("GR Active [Throughput %]", 100_000 * sample + 1, 0 if sample < idle else 100)
+    result = measure([report.write(tmp_path / "idle.sqlite")])
+    assert result.tables["sampled_bins"].is_empty() == (idle == 6)
+    assert ("60.0 % of samples inside of kernels" in str(result.head["warnings"])) == (idle == 6)
+
+
 def test_sampled_metrics_of_kernels_are_means_of_the_samples_inside(in_parts: EfficiencyResult) -> None:
     tables = in_parts.tables
     found = tables["sampled_kernels"].filter(pl.col("level") == "kernel")

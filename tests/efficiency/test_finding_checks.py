@@ -265,8 +265,7 @@ def test_tensor_cores_that_are_idle_in_matrix_multiplications(tmp_path: Path, us
         made.kernel("sm80_xmma_gemm_f32f32_128x128(int)", index * MS, index * MS + 800 * US)
         made.kernel("k(int)", index * MS + 800 * US, (index + 1) * MS)
         made.metric(TENSOR, index * MS + 500 * US, use).metric(TENSOR, index * MS + 900 * US, 0)
-    kinds = measured(tmp_path, made).findings["kind"].to_list()
-    assert kinds == (["idle-tensor-cores"] if found else [])
+    assert measured(tmp_path, made).findings["kind"].to_list() == (["idle-tensor-cores"] if found else [])
 
 
 def test_a_rank_that_loads_late_is_the_straggler_and_the_cause_is_named(tmp_path: Path) -> None:

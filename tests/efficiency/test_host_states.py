@@ -78,6 +78,7 @@ def test_the_profiler_on_no_thread_holds_the_one_whose_call_it_is_in(tmp_path: P
         ([("cudaFree", 0, 200), ("cudaFree", 210, 400), ("cudaMalloc", 401, 402), ("cudaFree", 403, 450)], [0, 210]),
         # Each library has its own copy of the runtime, at any time; a copy may be long by itself.
         ([("cudaMalloc", 0, 200), ("cuInit", 601, 602), ("cudaLaunchKernel", 603, 900)], [0, 603]),
+        ([("cudaMalloc", 0, 1), ("cuInit", 601, 602), ("cuModuleGetLoadingMode", 602, 603), ("cudaFree", 604, 900)], [604]),
         ([("cudaMalloc", 0, 200), ("cuInit", 601, 602), ("cudaMemcpy", 603, 900)], [0]),
         ([("cudaMalloc", 0, 200), ("cudaLaunchKernel", 603, 900)], [0]),
     ],

@@ -240,8 +240,7 @@ def test_layers_inside_of_a_step_are_no_iterations(tmp_path: Path) -> None:
     report, at = ReportBuilder(rank=0).gpu(0), 0
     for _ in range(10):
         at = in_a_row(report, at, [*layer * 100, *((name, 200) for name in ("head", "top", "sample", "embed"))])
-    lengths = found([report], tmp_path).lengths
-    assert lengths["longest"].to_list()[:9] == [100 * 4_000 + 4 * 200] * 9
+    assert found([report], tmp_path).lengths["longest"].to_list()[:9] == [100 * 4_000 + 4 * 200] * 9
 
 
 def test_where_only_lengths_differ_the_period_is_that_of_the_lengths(tmp_path: Path) -> None:

@@ -72,8 +72,7 @@ def test_an_index_that_contradicts_its_table_is_not_asked(path: Path) -> None:
         "update sqlite_master set rootpage = (select rootpage from sqlite_master where name = 'of_nothing') "
         "where name = 'by_start'",
     )
-    report = open_report(path)
-    assert report.extent(KERNELS, "start", "end", {}) == (3, 30, 290)
+    assert open_report(path).extent(KERNELS, "start", "end", {}) == (3, 30, 290)
 
 
 @pytest.mark.parametrize(

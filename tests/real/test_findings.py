@@ -226,8 +226,7 @@ def test_the_rank_that_arrives_last_is_that_of_the_tables_or_not_decidable(run: 
     of_ranks = {report.stem.rpartition("_")[2]: reductions(report) for report in sorted(run.glob("*.sqlite"))}
     found = measured.nccl_collectives.sort("begin_ns")
 
-    counts = {len(kernels) for kernels in of_ranks.values()}
-    assert counts == {found.height}
+    assert {len(kernels) for kernels in of_ranks.values()} == {found.height}
     for turn, collective in enumerate(found.iter_rows(named=True)):
         starts = {pid: kernels[turn][0] for pid, kernels in of_ranks.items()}
         ordered = sorted(starts, key=lambda pid: starts[pid])

@@ -569,8 +569,7 @@ def test_slices_of_a_gpu_are_one_device(tmp_path: Path, others: tuple[str, ...])
             report.cuda_device(0, 0, uuid=uuid)
         report.kernel("k", 100 * index, 100 * index + 50)
         reports.append(report.write(tmp_path / f"{index}.sqlite"))
-    found = measure(reports, EfficiencyOptions())
-    assert found.tables["devices"]["device"].to_list() == ["node01:D0"]
+    assert measure(reports, EfficiencyOptions()).tables["devices"]["device"].to_list() == ["node01:D0"]
 
 
 # -- broken reports among good ones ---------------------------------------------------------------------------------------

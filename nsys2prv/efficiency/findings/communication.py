@@ -17,7 +17,7 @@ from nsys2prv.efficiency.graph import changes
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import Intervals, segments, time_where
-from nsys2prv.efficiency.measured_run import KERNEL, KERNEL_TYPES, NCCL, MeasuredRun
+from nsys2prv.efficiency.measured_run import KERNEL, NCCL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
 from nsys2prv.efficiency.meters.kernel_stats import Kernels
@@ -183,7 +183,7 @@ def _executions(run: MeasuredRun) -> pl.DataFrame:
     on its row the values; 0: none), and whether it starts beside an NCCL kernel (`is_beside`)."""
     has_nccl = event_types.NCCL_KERNEL in run.events.types
     # Operations are in the order of time: so are those of a row.
-    kernels = run.operations.filter(pl.col("number").is_in(KERNEL_TYPES if has_nccl else ())).with_columns(
+    kernels = run.operations.filter(pl.col("number").is_in(event_types.KERNEL_TYPES if has_nccl else ())).with_columns(
         device=pl.lit(pl.Series(run.events.rows.device, dtype=pl.Int32)).gather("row"),
         former=pl.col("value").shift(1, fill_value=0).over("row"),
         following=pl.col("value").shift(-1, fill_value=0).over("row"),

@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency.findings.finding import Losses, Worst, over_parts, summed
 from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITING
 from nsys2prv.efficiency.intervals import NONE
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CLASSES_NS, GAPS, LONGEST_GAPS, idle_gaps, longest_of
 from nsys2prv.vocabulary import event_types
@@ -161,8 +161,8 @@ def _neighbours(run: MeasuredRun) -> dict[str, pl.Expr]:
     kinds = (event_types.COPY_KINDS[kind] for kind in (1, 2, 12))
     upload, download, page = (value_of(run, event_types.MEMORY_OPERATION, kind) for kind in kinds)
     return {
-        "before_kernel": pl.col("number").is_in(KERNEL_TYPES),
-        "after_kernel": pl.col("former_number").is_in(KERNEL_TYPES),
+        "before_kernel": pl.col("number").is_in(event_types.KERNEL_TYPES),
+        "after_kernel": pl.col("former_number").is_in(event_types.KERNEL_TYPES),
         "before_copy": is_copy,
         "after_copy": was_copy,
         "before_upload": is_copy & (pl.col("value") == upload),

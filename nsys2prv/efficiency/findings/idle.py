@@ -101,11 +101,8 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
         digits = 3 if end - begin >= _LEAST_IN_MS else 6
-        queued = int(gaps.filter(pl.col("launched") < pl.col("begin"))["length"].sum())
-        queued = min(queued, int(evidence.tables["absent_time"]["queued_ns"].gather(losses.indices).sum()))
-        # What hosts do while launched work waits is no reason.
-        is_queued = queued >= _DOMINANT * losses.cost
-        activities = {"queued": queued} if is_queued else activities
+        queued = self._queued(losses, evidence)
+        activities = {"queued": queued} if queued else activities
         finding = self.finding(
             losses,
             [Number(what, spent, "ns") for what, spent in activities.items()],
@@ -114,7 +111,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
             name=evidence.name(worst["device"]),
             besides=", without what other findings count" if losses.cost < gaps["length"].sum() else "",
             few=self._few(losses, gaps, evidence),
-            meanwhile=self.queued.format(time(queued)) if is_queued else f"The launching threads meanwhile: {doing}",
+            meanwhile=self.queued.format(time(queued)) if queued else f"The launching threads meanwhile: {doing}",
         )
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
         queue = evidence.finding("full-launch-queue")
@@ -122,11 +119,18 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         lost = losses.devices.select("device", "cost").iter_rows()
         is_late = all(blocked.get(device, 0) >= _BLOCKED_PART * cost for device, cost in lost)
         call = longest_call(evidence.run, gaps.filter(pl.col("row") >= 0))
-        text = finding.text + _mostly(call, losses.cost) * (not is_queued)
+        text = finding.text + _mostly(call, losses.cost) * (not queued)
         what, spent = next(iter(activities.items()), ("", 0))
         title = self.title.replace(":", f" ({what}):", 1) if spent >= _MOSTLY * losses.cost else None
-        follows, advice = "full-launch-queue" if is_late else None, self.of_queued if is_queued else None
+        follows, advice = "full-launch-queue" if is_late else None, self.of_queued if queued else None
         return replace(finding, text=text, title=title, advice=advice, follows=follows)
+
+    def _queued(self, losses: Losses, evidence: Evidence) -> int:
+        """Time in which launched work waits, ns; 0 where that is not most of it: what hosts do meanwhile is no reason then."""
+        waiting = self._gaps(losses, evidence).filter(pl.col("launched") < pl.col("begin"))
+        queued = evidence.tables["absent_time"]["queued_ns"].gather(losses.indices).sum()
+        queued = min(int((waiting["end"] - waiting["begin"]).sum()), int(queued))
+        return queued if queued >= _DOMINANT * losses.cost else 0
 
     def _few(self, losses: Losses, gaps: pl.DataFrame, evidence: Evidence) -> str:
         """Gaps that are long against the others, where few of many have most of the time: how many, and the first ones."""
@@ -148,7 +152,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches, or
         where the device leaves launched work waiting, whatever they do."""
-        if finding.advice == self.of_queued:
+        if self._queued(finding.losses, evidence):
             return None
         launcher = pl.when(pl.col("launched").is_not_null()).then("row").otherwise(NONE)
         gaps = self.host_times(finding, evidence).with_columns(row=launcher)

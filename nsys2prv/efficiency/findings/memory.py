@@ -14,7 +14,7 @@ from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.host_states import FIRST_CALL
 from nsys2prv.efficiency.intervals import time_where
-from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, MEMORY, MeasuredRun
+from nsys2prv.efficiency.measured_run import ALLOCATION, MEMORY, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import PAGE_FAULTS
 from nsys2prv.sources.cuda.memory_operations import MIGRATION_CAUSE, MIGRATION_CAUSES
@@ -219,7 +219,7 @@ class ExposedCopies(_LargeCopies, kind="exposed-copies", needs=(rule.MEMORY_KIND
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
         finding, operations = super().describe(losses, evidence), evidence.run.operations
-        computing = operations.filter(pl.col("number").is_in(KERNEL_TYPES))["row"].unique().implode()
+        computing = operations.filter(pl.col("number").is_in(event_types.KERNEL_TYPES))["row"].unique().implode()
         alone, is_separate = pl.col("alone"), ~pl.col("row").is_in(computing)
         (separate,) = self.copies_of(losses, evidence).select(alone.filter(is_separate).sum() / alone.sum()).row(0)
         if separate < _DONE:

@@ -40,6 +40,8 @@ _LONGER = "ranks that are not in the run may take longer, too"
 
 LATENCY = 20_000
 """ns that are usual between two operations of a stream."""
+_LAST_BLOCKS = 0.05
+"""Part of a kernel before its end, at most, in which its last blocks leave place on the device."""
 _DRIVER = r"libcuda\.so|[\[(]vdso[\])]"
 """In names of modules in which a thread polls for the device, which is in no call that was recorded."""
 _LEAST_OFF_CPU = 10_000
@@ -67,7 +69,8 @@ class ReplayBounds(NamedTuple):
 
 class OpenWaits:
     """Edges of a run, in order, in which a thread or a stream may wait for what is not known: `number` in the graph, how much
-    of each may be such a `wait`, ns, and which of them end at the latest when they did (`is_held`)."""
+    of each may be such a `wait`, ns, which of them end at the latest when they did (`is_held`), and which can end at any time
+    (`is_free`): the device was full until work of another stream was about to end."""
 
     def __init__(self, built: BuiltGraph) -> None:
         graph = built.graph
@@ -89,7 +92,11 @@ class OpenWaits:
         long = np.where(is_host & waits[edges.label] & (off_cpu >= _LONG_WAIT) & in_work, off_cpu, 0)
         of_row = np.bincount(edges.row, weights=long, minlength=len(rows.names))
         is_held = (long > 0) & (of_row >= _LEAST_OF_PRODUCER * built.context.events.length)[edges.row]
-        self.number, self.wait, self.is_held = edges.number[is_open], wait[is_open], is_held[is_open]
+        last = pl.max_horizontal(LATENCY, (pl.col("end") - pl.col("start")) * _LAST_BLOCKS).cast(pl.Int64)
+        begins = pl.max_horizontal("start", pl.col("end") - last)
+        ending = Spans(rows.located(built.context.operations).select("device", begins, "end"))
+        is_free = ending.inside(rows.device[edges.row], edges.end - 1, edges.end, ~is_host) > 0
+        self.number, self.wait, self.is_held, self.is_free = (of[is_open] for of in (edges.number, wait, is_held, is_free))
 
     def variant(self, edges: Edges, weight: Numbers, limit: Integers, how: int = FOLLOWS) -> Numbers:
         """The variant of a replay without these waits (`how` is FOLLOWS), where changes leave them as they were; or in which
@@ -102,6 +109,7 @@ class OpenWaits:
         limit[edges.target[place]] = how
         if how != FOLLOWS:
             return weight
+        limit[edges.target[place[self.is_free[here]]]] = FREE
         shorter: Numbers = weight.copy()
         shorter[place] -= np.minimum(self.wait[here], weight[place])
         return shorter

@@ -11,7 +11,7 @@ from nsys2prv.efficiency.graph.moments import CLASS_QUANTILE
 from nsys2prv.efficiency.graph.replay import REMOVED, EdgeKind, Edges, Replay, Step, replay, run_loop
 from nsys2prv.efficiency.graph.run_graph import IS_LOADING, BuiltGraph, times_of_loading
 from nsys2prv.efficiency.intervals import Floats, Integers, Mask, Moments, Numbers, Spans
-from nsys2prv.efficiency.measured_run import ALLOCATION, KERNEL_TYPES, LATE_START, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
+from nsys2prv.efficiency.measured_run import ALLOCATION, LATE_START, LAUNCH, MEMORY_CALL, SYNCHRONIZATION
 from nsys2prv.efficiency.meters.kernel_stats import family_names
 from nsys2prv.efficiency.what_if_options import Scaling
 from nsys2prv.errors import UsageError
@@ -189,7 +189,7 @@ def with_usual(means: pl.DataFrame, key: Sequence[str], group: str) -> pl.DataFr
 
 def names_of_work(built: BuiltGraph) -> pl.DataFrame:
     """Columns `label`, `kernel` (its name) and `family` (null of copies) of what runs on devices."""
-    labels = built.labels.frame.filter(pl.col("number").is_in([*KERNEL_TYPES, event_types.MEMORY_OPERATION]))
+    labels = built.labels.frame.filter(pl.col("number").is_in([*event_types.KERNEL_TYPES, event_types.MEMORY_OPERATION]))
     return labels.select("label", kernel="name", family=family_names(labels, built.context.events))
 
 

@@ -108,8 +108,9 @@ def _calls_by_thread(calls: pl.DataFrame) -> pl.DataFrame:
 
 def outermost_calls(calls: pl.DataFrame) -> pl.DataFrame:
     """Those of `calls` that are not inside of CUDA and MPI calls: what the OS does in a call that waits is how it waits."""
-    # What is as long as a call is inside of it.
-    is_inside = ~pl.col("number").is_in(HOST_CALLS) & (pl.col("until") >= pl.col("end")).fill_null(False)
+    # What is as long as a call is inside of it. What takes no time is a note of nsys.
+    is_inside = (pl.col("until") >= pl.col("end")).fill_null(False) | (pl.col("start") == pl.col("end"))
+    is_inside &= ~pl.col("number").is_in(HOST_CALLS)
     return with_last(calls, "start", _calls_by_thread(calls), "begin", "row").filter(~is_inside).select(calls.columns)
 
 

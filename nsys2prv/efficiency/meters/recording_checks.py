@@ -11,19 +11,16 @@ import polars as pl
 from nsys2prv.efficiency.graph.cuda_waits import recorded_waits, with_last
 from nsys2prv.efficiency.host_states import FIRST_CALL
 from nsys2prv.efficiency.intervals import Numbers
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, LAUNCH, MEMORY_CALL, MeasuredRun
+from nsys2prv.efficiency.measured_run import LAUNCH, MEMORY_CALL, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.run_events import RANGES
 from nsys2prv.errors import counted
 from nsys2prv.execution.row_order import differ_from_before
 from nsys2prv.sources.cuda.synchronization import SYNC_DEVICE, SYNC_STREAM
+from nsys2prv.timeline.messages import EARLY, FEWEST_EARLY, latencies
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, short, time
 
-SMALLEST_ERROR = 1_000_000
-"""ns: an error that is smaller changes no finding."""
-FEWEST_CONTRADICTIONS = 3
-"""Operations whose times contradict those of their host: fewer may be odd times."""
 FEWEST_CALLS = 10
 """Calls that launch something unrecorded beside what is recorded: fewer may have failed, or launched functions of the host."""
 CALLS_OF_WORK = 4
@@ -51,19 +48,16 @@ def device_clocks(run: MeasuredRun) -> DeviceClocks:
     # Of calls before the window it is not known when they began.
     device = pl.lit(pl.Series(run.events.rows.device)).gather("to_row")
     launches = run.launches.filter(pl.col("time") >= 0).with_columns(device=device)
-    latency = pl.col("to_time") - pl.col("time")
-    by_device = launches.group_by("device").agg(
-        least=latency.min(), launched=pl.len(), early=(latency <= -SMALLEST_ERROR).sum()
-    ).sort("device")  # fmt: skip
+    by_device = latencies(launches, "device")
     # Hardly any device may be late: mostly there is nothing more to do.
-    may_be_late = by_device.filter(pl.col("least") >= SMALLEST_ERROR)["device"]
+    may_be_late = by_device.filter(pl.col("least") >= EARLY)["device"]
     of_late = launches.filter(pl.col("device").is_in(may_be_late.implode()))
     late = _work_after_its_synchronization(run, of_late) if of_late.height else {}
     contradictions, error = {}, 0
-    for number, least, launched, early in by_device.iter_rows():
-        if early >= FEWEST_CONTRADICTIONS and 2 * early >= launched:
+    for number, least, is_early in by_device.iter_rows():
+        if is_early:
             how = f"most work starts before it was launched, by up to {time(-least)}"
-        elif late.get(number, 0) >= FEWEST_CONTRADICTIONS:
+        elif late.get(number, 0) >= FEWEST_EARLY:
             how = (
                 f"nothing starts sooner than {time(least)} after its launch, but synchronizations end before their work begins"
             )
@@ -88,7 +82,7 @@ def _work_after_its_synchronization(run: MeasuredRun, launches: pl.DataFrame) ->
     keys = (-2 - rows.task[row], row)
     work = pl.concat(launches.select("time", "to_time", "device", key=pl.Series(key, dtype=pl.Int64)) for key in keys)
     waited = with_last(work, "time", syncs, "begin", "key", strategy="forward")
-    return dict(waited.filter(pl.col("until") + SMALLEST_ERROR <= pl.col("to_time")).group_by("device").len().iter_rows())
+    return dict(waited.filter(pl.col("until") + EARLY <= pl.col("to_time")).group_by("device").len().iter_rows())
 
 
 @dataclass(frozen=True)
@@ -118,7 +112,7 @@ def lost_work(run: MeasuredRun) -> LostWork:
     # Those that failed launched nothing.
     calls = calls if run.events.failed_launches < calls.sum() else np.zeros_like(calls)
     is_of_work = np.zeros(run.launches.height + 1, dtype=bool)
-    is_of_work[run.launch_of[np.isin(run.operations["number"].to_numpy(), KERNEL_TYPES)]] = True
+    is_of_work[run.launch_of[np.isin(run.operations["number"].to_numpy(), event_types.KERNEL_TYPES)]] = True
     # All lines to what starts on a row at a time: `launch_of` has the first; what has none has the last place.
     is_first = differ_from_before(*(run.launches[name].to_numpy() for name in ("to_time", "to_row")))
     first = np.maximum.accumulate(np.where(is_first, np.arange(len(is_first)), 0))

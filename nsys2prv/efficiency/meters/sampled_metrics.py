@@ -1,16 +1,20 @@
 """Sampled metrics of GPUs: means over the samples that fall inside the executions of a kernel, and means over time. A sample
 belongs to every kernel that runs at its time."""
 
+import re
+
 import numpy as np
 import polars as pl
 
 from nsys2prv.efficiency.intervals import Intervals, moments_inside
-from nsys2prv.efficiency.measured_run import KERNEL_TYPES, MeasuredRun
+from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import KERNELS, Kernels, with_names
 from nsys2prv.efficiency.meters.run_totals import bin_edges, spread
 from nsys2prv.efficiency.result_tables import DEVICE, SPREAD, Column, OnPage, Table
 from nsys2prv.efficiency.run_events import SAMPLES
+from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import percent
 
 _KERNEL = ["number", "value", "device", "task"]
 MOST_KERNELS = 200
@@ -66,6 +70,10 @@ SAMPLED_BINS = Table(
     when="sampled GPU metrics",
 )
 
+_ACTIVE = r"(?i)^(GR|SMs?) active"
+"""In the name of a metric that is above 0 wherever a kernel runs."""
+_LONG_KERNEL, _FEWEST_SAMPLES = 1_000_000, 10
+"""ns that a kernel takes whose samples are not from before it, and how many of these show whether a GPU was sampled rightly."""
 _TIME = pl.col("time_ns")
 _WEIGHTED_MEAN = pl.when(_TIME.sum() > 0).then((pl.col("mean") * _TIME).sum() / _TIME.sum())
 
@@ -73,11 +81,17 @@ TABLES = (SAMPLED_KERNELS, SAMPLED_SUMMARY, SAMPLED_BINS)
 
 
 def sampled_metrics(run: MeasuredRun) -> Measurement:
-    """The tables of sampled metrics."""
+    """The tables of sampled metrics, without devices that are idle in most samples inside of long kernels: it can't be."""
     samples = run.events.rows.located(run.frame(SAMPLES)).filter(pl.col("device") >= 0)
     samples = samples.select("start", "value", "device", metric="number")
+    idle = _idle_in_kernels(run, samples)
+    samples = samples.join(idle, on="device", how="anti", maintain_order="left")
+    warnings = [
+        f"sampled metrics of {name} are left out: {percent(part)} of samples inside of kernels say that it is idle"
+        for name, part in idle.select(run.device_names(pl.col("device")), "idle").iter_rows()
+    ]
     if samples.is_empty():
-        return Measurement()
+        return Measurement(warnings=warnings)
     edges, value = bin_edges(run), pl.col("value")
     bins = pl.Series("bin", np.searchsorted(edges[1:-1], samples["start"].to_numpy(), side="right"))
     in_bins = samples.group_by("metric", "device", bins).agg(
@@ -89,13 +103,25 @@ def sampled_metrics(run: MeasuredRun) -> Measurement:
         pl.col("samples").sum(), tasks=pl.len(), weighted=_WEIGHTED_MEAN, **spread(pl.col("mean"))
     )  # fmt: skip
     in_bins = _with_names(run, in_bins.sort("metric", "device", "bin"))
-    return Measurement(tables={SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary})
+    return Measurement(tables={SAMPLED_BINS: in_bins, SAMPLED_KERNELS: table, SAMPLED_SUMMARY: summary}, warnings=warnings)
+
+
+def _idle_in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
+    """Devices that most samples inside of long kernels call idle: `device`, and which part of them, `idle`."""
+    active = [number for number, names in run.events.types.items() if re.match(_ACTIVE, names.label)]
+    is_long = pl.col("number").is_in(event_types.KERNEL_TYPES) & (pl.col("end") - pl.col("start") >= _LONG_KERNEL)
+    kernels = run.events.rows.located(run.operations.filter(is_long))
+    sampled = samples.filter(pl.col("metric").is_in(active)).sort("device", "start")
+    times = Intervals.of(*(kernels[name] for name in ("device", "start", "end")))
+    _, moment = moments_inside(sampled["device"].to_numpy(), sampled["start"].to_numpy(), times)
+    idle = sampled[np.unique(moment)].group_by("device").agg(pl.len(), idle=(pl.col("value") == 0).mean())
+    return idle.filter(pl.col("len") >= _FEWEST_SAMPLES, pl.col("idle") > 0.5).sort("device")
 
 
 def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     """Of each metric and kernel on a device and task that has samples: columns `metric`, _KERNEL, `samples`, their `mean`, and
     the time of all executions, `time_ns`."""
-    kernels = run.events.rows.located(run.operations.filter(pl.col("number").is_in(KERNEL_TYPES)))
+    kernels = run.events.rows.located(run.operations.filter(pl.col("number").is_in(event_types.KERNEL_TYPES)))
     times = kernels.group_by(_KERNEL).agg(time_ns=(pl.col("end") - pl.col("start")).sum()).with_row_index("kernel")
     kernels = kernels.join(times, on=_KERNEL, how="left", maintain_order="left")
     executions, means = Intervals.of(*(kernels[name] for name in ("device", "start", "end"))), []

@@ -20,10 +20,7 @@ IO_SIZE = EventType(40000011, "I/O size", Role.ATTRIBUTE, unit="bytes")
 # (what a call's name looks like, Paraver state meanwhile); first match counts.
 _STATES = (
     (r"wait|join|lock|poll|select|sleep|futex|pause|^sem_|barrier|accept|recv|yield", event_types.STATE_BLOCKED),
-    (
-        r"read|write|open|close|seek|sync|stat|sendfile|splice|getc|putc|gets|puts|printf|scanf|flush",
-        event_types.STATE_IO,
-    ),
+    (r"read|write|open|close|seek|sync|stat|sendfile|splice|getc|putc|gets|puts|printf|scanf|flush", event_types.STATE_IO),
 )
 
 # (what a call's name looks like, event type); first match counts. Sockets, pipes and waiting for either are neither files

@@ -107,8 +107,7 @@ def test_a_recording_that_begins_later_on_one_rank_is_shifted(tmp_path: Path) ->
     members = matched(tmp_path, reports)
     assert members.height == 34
     assert (members["end"].max() or 0) > 19_000  # type: ignore[operator]
-    ends = members.group_by("collective").agg(pl.col("end").n_unique())
-    assert ends["end"].to_list() == [1] * 17
+    assert members.group_by("collective").agg(pl.col("end").n_unique())["end"].to_list() == [1] * 17
 
 
 def test_a_selected_time_may_begin_inside_a_collective(tmp_path: Path) -> None:
@@ -117,8 +116,7 @@ def test_a_selected_time_may_begin_inside_a_collective(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Bcast", 0, 500 if rank else 20)
         several(rank, report, left_out=1)
     options = ReadOptions(time=TimeRange(300, 30_000))
-    members = matched(tmp_path, reports, options=options)
-    assert members["kind"].to_list() == ["MPI_Allreduce"] * 38
+    assert matched(tmp_path, reports, options=options)["kind"].to_list() == ["MPI_Allreduce"] * 38
 
 
 def test_other_calls_in_the_same_place_are_not_matched(tmp_path: Path) -> None:
@@ -128,8 +126,7 @@ def test_other_calls_in_the_same_place_are_not_matched(tmp_path: Path) -> None:
         report.mpi_collective("MPI_Gather" if rank else "MPI_Reduce", 20, 30, root=0)
         report.mpi_collective("MPI_Barrier", 40, 50)
     reports[0].mpi_collective("MPI_Barrier", 60, 70, communicator=4711)
-    members = matched(tmp_path, reports)
-    assert members["kind"].to_list() == ["MPI_Barrier"] * 4
+    assert matched(tmp_path, reports)["kind"].to_list() == ["MPI_Barrier"] * 4
 
 
 def test_a_collective_may_lack_ranks(tmp_path: Path) -> None:

@@ -282,8 +282,7 @@ def test_nodes_of_a_graph_hang_on_the_call_that_launched_it(tmp_path: Path) -> N
     report.copy(70, 80, 16, correlation=launch, graphNodeId=2**33 + 3)
     report.memset(90, 95, 16, correlation=launch, graphNodeId=2**33 + 4)
     trace = open_whole(translate_reports(tmp_path, report).prv)
-    nodes = trace.events([kernels.GRAPH_NODE_ID]).filter(value=2**33 + 1)
-    assert nodes["time"].to_list() == [30]
+    assert trace.events([kernels.GRAPH_NODE_ID]).filter(value=2**33 + 1)["time"].to_list() == [30]
     begun = trace.events([kernels.GRAPH_NODE_ID]).filter(trace.events([kernels.GRAPH_NODE_ID])["value"] > 0)
     assert (begun["value"] - 2**33).to_list() == [1, 2, 3, 4]
     assert trace.events([kernels.GRAPH_ID])["value"].to_list() == [5, 0, 5, 0]

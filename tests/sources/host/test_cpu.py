@@ -53,8 +53,7 @@ def test_a_thread_that_moves_between_cpus_gives_this_trace_and_no_other(tmp_path
 def test_a_stay_on_a_cpu_below_zero_is_left_out(tmp_path: Path) -> None:
     summary = translate_reports(tmp_path, ReportBuilder().on_cpu(0, 100, cpu=-1).on_cpu(150, 300, cpu=2))
     assert on_cpu(open_whole(summary.prv)) == [(1, 150, 300, 2)]
-    entry = table_summary(summary, "SCHED_EVENTS")
-    assert entry["sources"][0]["left_out"] == {NO_VALUE: 1}
+    assert table_summary(summary, "SCHED_EVENTS")["sources"][0]["left_out"] == {NO_VALUE: 1}
 
 
 def test_cpus_are_counted_over_the_nodes(tmp_path: Path) -> None:
