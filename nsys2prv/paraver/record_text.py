@@ -207,7 +207,7 @@ def _fill(table: np.ndarray, behind: int, width: int, values: np.ndarray) -> Non
         if width:
             values = number // 10**size
             number = number - values * 10**size
-        _bytes(table, behind, _DIGITS[size].dtype)[:] = _DIGITS[size].take(number)
+        _bytes(table, behind, _DIGITS[size].dtype)[:] = _DIGITS[size].take(number.astype(np.int64, copy=False))
 
 
 def _bytes(table: np.ndarray, offset: int, dtype: npt.DTypeLike) -> np.ndarray:

@@ -233,7 +233,7 @@ class EdgeCollector:
 
     def takes(self, code: Numbers, length: Numbers) -> None:
         """What calls were seen to take that had nothing to wait for, ns: as edges of a class do."""
-        self._lengths.append(pl.DataFrame({"code": code, "length": length}))
+        self._lengths.append(pl.DataFrame({"code": code, "length": length}, {"code": pl.Int64, "length": pl.Int64}))
 
     def take_alone(self, calls: pl.DataFrame) -> None:
         """The same of calls (columns of `RunMoments.intervals`) that wait for what is not a collective."""
