@@ -1,8 +1,6 @@
 """How well clocks are known, and what follows: tables of clocks, the length of a run, and how far times of tasks can be wrong
 against each other."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
@@ -117,7 +115,7 @@ class LengthInterval(NamedTuple):
     least: int
     most: int | None
 
-    def of_part(self, length: int, run: int, error: int = 0) -> LengthInterval:
+    def of_part(self, length: int, run: int, error: int = 0) -> "LengthInterval":
         """The interval of a part of the run that is as uncertain as the run, and by an error more; their lengths, ns."""
         less = run - length
         return LengthInterval(max(self.least - less - error, 0), None if self.most is None else self.most - less + error)

@@ -27,7 +27,7 @@ from nsys2prv.run.open import OpenedReport, processes_with_kernels
 from nsys2prv.run.options import ReadOptions
 from nsys2prv.run.session import RunPlan, RunSession
 from nsys2prv.sources.communication.message_ends import MPI
-from nsys2prv.sources.cuda.api_calls import failed_calls, named_failures
+from nsys2prv.sources.cuda.api_calls import FAILED_SCHEMA, failed_calls, named_failures
 from nsys2prv.sources.registry import SOURCES, TYPES
 from nsys2prv.sources.source import RowKind
 from nsys2prv.timeline.messages import Launches
@@ -137,7 +137,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
     messages, launches = _messages(read, selection), read.sorts[_LAUNCHES]
     # Where kernels ran few calls fail, and many would be looked through.
     failures = [failed_calls(opened.report) for opened in plan.reports if not processes_with_kernels(opened.surveys)]
-    failed = pl.concat([pl.DataFrame(schema={"label": pl.String, "count": pl.Int64, "error": pl.String}), *failures])
+    failed = pl.concat([pl.DataFrame(schema=FAILED_SCHEMA), *failures])
     causes = named_failures(failed)
     is_new = causes and not any(causes in text for text in session.warnings)
     return RunEvents(
@@ -165,7 +165,7 @@ def events_of_session(session: RunSession, arguments: Sequence[str | Path], coll
         recorded=(begun, max(stops) if len(stops) == count else selection.length),
         stops=frozenset(stops),
         pauses=tuple((begin, end) for begin, end in pauses if begin < end),
-        failed_calls=int(failed["count"].sum()),
+        failed_calls=int(failed.filter("ends_work")["count"].sum()),
         failed_launches=int(failed["count"].to_numpy()[call_categories(failed["label"]) == LAUNCH].sum()),
         warnings=[
             *session.warnings,

@@ -3,8 +3,6 @@
 Intervals are half open, [begin, end): those that touch do not overlap, and one without length covers nothing. No loop visits
 single intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -36,11 +34,11 @@ class Intervals:
         return len(self.group)
 
     @classmethod
-    def of(cls, group: npt.ArrayLike, begin: npt.ArrayLike, end: npt.ArrayLike) -> Intervals:
+    def of(cls, group: npt.ArrayLike, begin: npt.ArrayLike, end: npt.ArrayLike) -> "Intervals":
         """Intervals of anything that numpy takes for a column."""
         return cls(*(np.asarray(column, dtype=np.int64) for column in (group, begin, end)))
 
-    def only(self, rows: Mask | Numbers) -> Intervals:
+    def only(self, rows: Mask | Numbers) -> "Intervals":
         """Those that a mask, or a list of positions, selects."""
         return Intervals(self.group[rows], self.begin[rows], self.end[rows])
 
@@ -59,7 +57,7 @@ class _Code:
     times: Numbers | None = None
 
     @classmethod
-    def of(cls, groups: int, times: tuple[Numbers, ...], spare: int = 0) -> _Code:
+    def of(cls, groups: int, times: tuple[Numbers, ...], spare: int = 0) -> "_Code":
         """For groups below a number, and times in columns; `spare` bits are left for other use."""
         first = min((int(column.min()) for column in times if len(column)), default=0)
         span = max((int(column.max()) for column in times if len(column)), default=0) - first
@@ -93,7 +91,7 @@ class Moments:
     code: _Code
 
     @classmethod
-    def of(cls, group: Integers, time: Numbers) -> Moments:
+    def of(cls, group: Integers, time: Numbers) -> "Moments":
         """Moments of columns that are sorted."""
         code = _Code.of(int(group.max(initial=0)) + 1, (time,))
         return cls(code.keys(group, time), code)

@@ -225,8 +225,8 @@ def _by_period(run: MeasuredRun, operations: pl.DataFrame) -> tuple[pl.DataFrame
 
 def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame]:
     """The work of each group on its stream with most time in kernels that are not NCCL's, and on all where that has less than
-    half of it; where there are none, in anything: in the order of time, `key` (its name, as a number), `start`, `end`, how long
-    the device was `idle` before, and the time of work, `busy`, before it."""
+    half of it, or repeats one; where there are none, in anything: in the order of time, `key` (its name, as a number), `start`,
+    `end`, how long the device was `idle` before, and the time of work, `busy`, before it."""
     number, value = (operations[name].to_numpy() for name in ("number", "value"))
     key = distinct(number.astype(np.int64) << 32 | value.astype(np.int64) & 0xFFFFFFFF).place
     operations = operations.select(
@@ -238,12 +238,13 @@ def _works(run: MeasuredRun, operations: pl.DataFrame) -> dict[int, pl.DataFrame
     for (group,), part in operations.partition_by("group", as_dict=True).items():
         times = part.group_by("row").agg(kernels=(length * (kind == KERNEL)).sum(), total=length.sum())
         times = times.sort("kernels", "total", "row", descending=[True, True, False])
-        is_main = (pl.col("row") == times["row"][0]) | (2 * times["kernels"][0] < times["kernels"].sum())
+        on_main = pl.col("row") == times["row"][0]
+        is_all = 2 * times["kernels"][0] < times["kernels"].sum() or part.filter(on_main)["key"].n_unique() == 1
         ordered = in_content_order(part, ["start"]).select("key", "start", "end", "row", "kind", idle=idle)
         # Beside others, NCCL kernels are no work: they wait for other ranks. Copies before the first kernel are start-up.
         works_on = kind.is_in([KERNEL, NCCL])
         spent = length * ((kind != NCCL) | (kind == NCCL).all()) * (works_on.cum_max() | ~works_on.any())
-        works[int(group)] = ordered.filter(is_main).with_columns(busy=spent.cum_sum() - spent)
+        works[int(group)] = ordered.filter(on_main | is_all).with_columns(busy=spent.cum_sum() - spent)
     return works
 
 

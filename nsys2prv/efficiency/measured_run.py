@@ -3,8 +3,6 @@
 Everything is made once, when it is first asked for. Times count from the start of the window. Of an event that reaches over an
 edge of the window, the part inside counts as the whole. Operations of devices and calls of host threads are sorted by start."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Mapping
@@ -109,11 +107,11 @@ class MeasuredRun:
         return measurement
 
     @property
-    def recorded(self) -> MeasuredRun:
+    def recorded(self) -> "MeasuredRun":
         """The whole recording, of which this is a window: times count from its own start."""
         return self._recorded or self
 
-    def in_window(self, window: MeasuredWindow) -> MeasuredRun:
+    def in_window(self, window: MeasuredWindow) -> "MeasuredRun":
         """This recording in a window."""
         (begin, end), events = window.span, self.events
         events = replace(events, begin=events.begin + begin, length=end - begin, offset=begin)

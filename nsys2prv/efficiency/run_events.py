@@ -307,7 +307,8 @@ class RunEvents:
         begun before, or ends later.
     `stops`: when recordings stopped, likewise: where ranges that nobody ended do so.
     `pauses`: when nothing was recorded between them, likewise.
-    `failed_calls`, `failed_launches`: calls of CUDA that failed, as far as they are looked for, and those of them that launch.
+    `failed_calls`, `failed_launches`: calls of CUDA that failed so that work is missing, and all that launch and failed, as far
+    as they are looked for.
     `warnings`, `left_out`: what is odd; reports that could not be read."""
 
     inputs: tuple[str, ...]

@@ -15,7 +15,7 @@ from nsys2prv.efficiency.meters import absent_tables as parts
 from nsys2prv.errors import counted
 from nsys2prv.vocabulary.call_names import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.vocabulary.name_rules import unit_of_metric
-from nsys2prv.vocabulary.wording import percent, time
+from nsys2prv.vocabulary.wording import percent, short, time
 
 WINDOW_TITLES = {ALL: "the whole run", STEADY: "the steady part", CHOSEN: "the chosen window"}
 """What windows are called."""
@@ -26,6 +26,8 @@ _LEAST_PART = 0.005
 """Least share of the wall time that has a part of the bar."""
 _LEAST_OF_RECORDING = 0.9
 """Part of the recording below which it is said that there is more than what was measured."""
+_LEAST_IN_RANGE = 0.2
+"""Part of the time of host threads in NVTX ranges of a name from which on these are named."""
 _SAMPLED = (("tensor_active", "Tensor activity", r"(?i)^tensor[^\[]*active"), ("sm_active", "SM activity", r"(?i)^sms? active"))
 """Sampled metrics of a tile, the first that was sampled: name, title, pattern of the metric."""
 _COMPUTING = (
@@ -190,9 +192,9 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     if not run["devices"] and not _has_mpi(run) and run["host_waiting_ns"] is None:
         most = max(bar, key=lambda part: part.share)
         if tables["os_calls"].is_empty() and most.name != "cuda":
-            return f"neither work of GPUs, MPI nor calls of the OS were recorded in {length} of {threads}"
+            return f"neither work of GPUs, MPI nor calls of the OS were recorded in {length} of {threads}{_in_range(tables)}"
         longest = f"largest part of {of_hosts} of {threads}: {_titled(most, tables)}, {percent(most.share)}"
-        return f"neither work of GPUs nor MPI was recorded; {longest}"
+        return f"neither work of GPUs nor MPI was recorded; {longest}{_in_range(tables)}"
     who = counted(run["devices"], "GPU") if run["devices"] else f"no work of GPUs was recorded; {threads}"
     length = length if run["devices"] else of_hosts
     # NCCL kernels that count as useful work are part of what was computed, and no loss.
@@ -209,15 +211,30 @@ def _sentence(head: Mapping[str, Any], tables: Mapping[str, pl.DataFrame], bar: 
     computed += " at least" if _is_lost(tables) else ""
     share = f"{percent(useful)} to {percent(useful + waiting)}" if waiting else percent(useful)
     busiest = "" if run["devices"] or _has_mpi(run) or run["threads"] < 2 else _busiest_thread(tables["threads"])
-    return f"{who} {computed} {share} of {length}{busiest}{largest_part}{_first_finding(tables['findings'])}"
+    in_range = "" if run["devices"] or _has_mpi(run) else _in_range(tables)
+    return f"{who} {computed} {share} of {length}{busiest}{largest_part}{in_range}{_first_finding(tables['findings'])}"
 
 
 def _titled(part: BarPart, tables: Mapping[str, pl.DataFrame]) -> str:
-    """Title of a part of the wall time, with the CUDA call that takes most of it."""
-    calls = tables["cuda_calls"].select("call", part=pl.col("total_ns") / pl.col("total_ns").sum())
-    for call, share in calls.sort("part", "call", descending=[True, False]).head(part.name == "cuda").iter_rows():
+    """Title of a part of the wall time, with the call of CUDA or the OS that takes most of it."""
+    calls = tables["os_calls" if part.name == "os" else "cuda_calls"]
+    # Threads that do not count are in calls of the OS as well.
+    is_known = part.name == "cuda" or (
+        part.name == "os" and _sum(calls["total_ns"]) <= part.value * tables["run"]["threads"][0]
+    )
+    calls = calls.select("call", part=pl.col("total_ns") / pl.col("total_ns").sum())
+    for call, share in calls.sort("part", "call", descending=[True, False]).head(is_known).iter_rows():
         return f"{part.title} ({percent(share)} in {call})"
     return part.title
+
+
+def _in_range(tables: Mapping[str, pl.DataFrame]) -> str:
+    """The NVTX range in which most time is that is in none inside of it, if that is much of the time of host threads."""
+    spent = tables["run"].select(pl.sum_horizontal("host_useful_ns", "cuda_ns", "mpi_ns")).item()
+    for name, own in tables["nvtx_tree"].sort("own_ns", "node").select("range", "own_ns").tail(1).iter_rows():
+        if _LEAST_IN_RANGE * spent <= own <= spent:
+            return f"; {time(own)} ({percent(own / spent)}) in ranges of NVTX named {short(name)}"
+    return ""
 
 
 def _busiest_thread(threads: pl.DataFrame) -> str:
@@ -230,7 +247,8 @@ def _busiest_thread(threads: pl.DataFrame) -> str:
 
 def _first_finding(findings: pl.DataFrame) -> str:
     """The finding that costs most, with what it costs and who it is; "" where there is none."""
-    for row in findings.sort("place").head(1).iter_rows(named=True):
+    # That there is little work of GPUs is no cause.
+    for row in findings.sort("place").filter(pl.col("kind") != "little-gpu-work").head(1).iter_rows(named=True):
         what, (_, on, who) = row["title"].partition(":")[0], row["title"].rpartition(", on ")
         # A result of an earlier version may not say how.
         how = (row["saved_how"] or BY_REPLAY).partition(", ")[0]

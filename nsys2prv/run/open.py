@@ -247,7 +247,8 @@ class ReportSurvey:
         described = describe(report)
         identity = with_events_only(described, surveys)
         if lost := _lost_processes(surveys) if KERNELS in self.sources else set():
-            why = f"calls failed: {failures}" if (failures := named_failures(failed_calls(report))) else "nsys lost them"
+            failures = named_failures(failed_calls(report).filter("ends_work"))
+            why = f"calls failed: {failures}" if failures else "nsys lost them"
             text = f"no kernel is recorded of processes that launch some (pid {ranges(map(pid_of, lost))}): {why}"
             identity = replace(identity, warnings=(*identity.warnings, text))
         processes = hashlib.blake2b(repr(sorted(described.processes)).encode(), digest_size=8).hexdigest()

@@ -79,8 +79,7 @@ def test_the_summary_has_colors_on_a_terminal_and_the_same_text(command_line: Co
     shown = command_line.on_terminal("efficiency", report, "-v", COLUMNS="1000")
     assert len(COLOR.findall(shown)) > 10
     # A progress bar on the terminal is wiped out.
-    without = re.sub(r"[^\n]*\r", "", COLOR.sub("", shown))
-    assert without == piped.stdout + piped.stderr
+    assert re.sub(r"[^\n]*\r", "", COLOR.sub("", shown)) == piped.stdout + piped.stderr
 
 
 def test_the_summary_begins_as_the_page_does(command_line: CommandLine, report: Path) -> None:

@@ -115,10 +115,8 @@ def test_weak_scaling_with_the_same_work_on_each_device_is_perfect(trained: Trai
     found = weak.tables["runs"]
     assert picked(found, "scaling", "basis", "speedup", "scalability") == [("weak", "run", 1.0, 1.0)] * 2
     assert found["useful_scalability"].to_list() == [1.0, 0.5]
-    kernels = weak.tables["matched"].filter(pl.col("level") == "kernel")
-    assert kernels["scalability"].to_list() == [1.0] * 6
-    strong = compare(runs, CompareOptions(scaling="strong"))
-    assert strong.tables["runs"]["scalability"].to_list() == [1.0, 0.5]
+    assert weak.tables["matched"].filter(pl.col("level") == "kernel")["scalability"].to_list() == [1.0] * 6
+    assert compare(runs, CompareOptions(scaling="strong")).tables["runs"]["scalability"].to_list() == [1.0, 0.5]
     assert re.search(r"scaling +weak +weak\n", weak.as_text())
 
 
@@ -193,8 +191,7 @@ def test_a_call_that_takes_longer_than_an_iteration_is_in_none(trained: Trained)
         longer = pl.when(pl.col("call") == "cudaFree").then(10**9).otherwise(0)
         calls = result.tables["cuda_calls"].with_columns(pl.col("total_ns") + longer, pl.max_horizontal("max_ns", longer))
         runs.append(EfficiencyResult(result.head, {**result.tables, "cuda_calls": calls}))
-    changes = compare(runs).tables["changes"].filter(name="cudaFree")
-    assert changes["difference_ns"].abs().max() < 1  # it takes 10 ns
+    assert compare(runs).tables["changes"].filter(name="cudaFree")["difference_ns"].abs().max() < 1  # it takes 10 ns
 
 
 def test_work_outside_of_iterations_is_told_where_iterations_are_compared(trained: Trained) -> None:

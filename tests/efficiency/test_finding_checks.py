@@ -167,8 +167,7 @@ def test_launch_bound_with_longer_calls(tmp_path: Path, call: int, latency: int,
         start = launch + (call + latency) * US
         made.kernel("k(int)", start, start + kernel * US, launch=(launch, launch + call * US))
     result = measured(tmp_path, made, no_critical_path=False)
-    lost = finding(result, "launch-bound")["saved_ns"]
-    assert lost == pytest.approx(999 * (call - kernel) * US, rel=0.01)
+    assert finding(result, "launch-bound")["saved_ns"] == pytest.approx(999 * (call - kernel) * US, rel=0.01)
 
 
 @pytest.mark.parametrize(("kernel", "is_loaded"), [("k{}(int)", True), *rest(("k(int)", False))], ids=["first", "again"])

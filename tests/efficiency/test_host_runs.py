@@ -155,7 +155,8 @@ def test_hosts_without_mpi_have_calls_of_the_os_and_no_efficiency(tmp_path: Path
     assert (root["metric"], root["value"], root["reason"]) == ("host_parallel_efficiency", None, "without MPI and GPUs")
     found = verdict(result.head, result.tables)
     largest = "largest part of 10.000 ms (the whole run) of 1 host thread: computing, or off the CPU, 80.0 %"
-    assert found.sentence == f"neither work of GPUs nor MPI was recorded; {largest}"
+    in_range = "10.000 ms (100.0 %) in ranges of NVTX named work"
+    assert found.sentence == f"neither work of GPUs nor MPI was recorded; {largest}; {in_range}"
     assert {part.name: part.share for part in found.bar} == pytest.approx({"compute": 0.8, "os": 0.2})
     assert {tile.note for tile in found.tiles} == {"no work of GPUs was recorded"}
 

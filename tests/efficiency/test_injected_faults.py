@@ -122,8 +122,7 @@ def test_a_late_rank_is_followed_over_communicators_to_where_it_began(ranks: int
     assert late["consequence_of"] == "data-loading"
     # What the run is shorter without it, as simulated.
     assert late["saved_ns"] == pytest.approx(run.length - simulated(ranks, 100 * US).length, rel=0.03)
-    loading = tables["finding_devices"].filter(kind="data-loading")
-    assert loading["device"].to_list() == ["gpu001:D0"]
+    assert tables["finding_devices"].filter(kind="data-loading")["device"].to_list() == ["gpu001:D0"]
 
 
 @pytest.mark.thorough

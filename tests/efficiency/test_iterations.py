@@ -78,6 +78,16 @@ def test_iterations_each_on_a_stream_of_its_own_are_found(tmp_path: Path) -> Non
     assert begins(found([report], tmp_path)) == [start - EVERY_MS[0] for start in EVERY_MS]
 
 
+def test_what_is_beside_a_kernel_that_fills_the_main_stream_shows_iterations(tmp_path: Path) -> None:
+    report = ReportBuilder(rank=0).gpu(0)
+    for start in EVERY_MS:
+        for place in range(10):
+            report.kernel("matvec(float*)", start + 50_000 * place, start + 50_000 * place + 40_000, stream=17)
+        for place, kernel in enumerate(LAYERS):
+            report.kernel(f"{kernel}(float*)", start + 510_000 + 12_000 * place, start + 520_000 + 12_000 * place, stream=7)
+    assert len(begins(found([report], tmp_path))) == 12
+
+
 def test_with_nvtx_they_are_the_range_that_repeats(tmp_path: Path) -> None:
     report = trained(0, EVERY_MS, names=[f"step {number}" for number in range(12)])
     for start in EVERY_MS:

@@ -99,7 +99,7 @@ def test_launches_that_failed_lose_no_work(tmp_path: Path) -> None:
         report.api_call("cudaLaunchKernel_v7000", (4 + call) * MS, (5 + call) * MS, error=222)
     report.api_call("cudaEventQuery_v3020", 30 * MS, 500 * MS, error=600)
     result = measured(tmp_path, report)
-    failed = "(pid 1000): calls failed: 20 of cudaLaunchKernel (cudaErrorUnsupportedPtxVersion)"
+    failed = "(pid 1000): calls failed: 20 of 20 calls of cudaLaunchKernel (cudaErrorUnsupportedPtxVersion)"
     assert result.head["warnings"][0].endswith(failed)
     assert result.findings["kind"].to_list() == ["shut-down", "little-gpu-work"]
 

@@ -343,8 +343,7 @@ def test_work_that_starts_long_after_its_launch_waits_for_something_else(tmp_pat
     for begin in range(4004, 4204, 4):
         made.kernel("k", begin * US, (begin + 2) * US, launch=(3700 * US + begin, 3700 * US + begin + 1))
     path = made.write(tmp_path / "rank.sqlite")
-    row = what_if([path], WhatIfOptions(no_launch_cost=True)).what_if.row(0, named=True)
-    assert row["replayed_ns"] >= 2900 * US
+    assert what_if([path], WhatIfOptions(no_launch_cost=True)).what_if.row(0, named=True)["replayed_ns"] >= 2900 * US
     warning = measure([path]).head["warnings"][-1]
     assert warning.startswith("work starts 290.000 µs (mean of 9 times) after it was launched")
 

@@ -155,8 +155,7 @@ def test_one_damaged_line_is_found(
 
 
 def test_an_overlap_is_one_violation(tmp_path: Path) -> None:
-    result = check(tmp_path, changed(".prv", 9, "1:0:1:1:1:99:1000:0"))
-    assert result.violations_per_rule == {TraceRule.STATES: 1}
+    assert check(tmp_path, changed(".prv", 9, "1:0:1:1:1:99:1000:0")).violations_per_rule == {TraceRule.STATES: 1}
 
 
 @pytest.mark.parametrize(("level", "names", "size"), [("NODE", 3, 2), ("TASK", 1, 2), ("THREAD", 2, 3), ("CPU", 5, 6)])

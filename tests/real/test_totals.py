@@ -223,8 +223,7 @@ def test_names_that_differ_have_labels_that_differ(translated: Translated) -> No
     names = "select count(distinct value) from StringIds where id in (select demangledName from CUPTI_ACTIVITY_KIND_KERNEL)"
     if len(translated.databases) > 1 or not any(event.kind.endswith("kernel") for event in in_trace(translated)):
         pytest.skip("names of kernels are counted in one report that has some")
-    intervals = translated.trace.intervals([63000006, 63000007])
-    assert intervals["value"].n_unique() == translated.query(names)[0][0]
+    assert translated.trace.intervals([63000006, 63000007])["value"].n_unique() == translated.query(names)[0][0]
 
 
 def test_each_interval_lies_where_the_report_has_it(translated: Translated) -> None:

@@ -719,8 +719,7 @@ def test_above_the_limit_streams_can_be_folded_and_it_is_said(tmp_path: Path, mo
     monkeypatch.setattr(trace_format, "MOST_OBJECTS", 20)
     with pytest.raises(TooManyRows, match=r"select ranks with --ranks, merge the 40 streams .* --fold-streams"):
         translate([report], tmp_path / "plain")
-    folded = translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True))
-    assert folded.content["trace"]["rows"] == 4
+    assert translate([report], tmp_path / "folded", TranslateOptions(fold_streams=True)).content["trace"]["rows"] == 4
     monkeypatch.setattr(trace_format, "MOST_OBJECTS", 3)
     with pytest.raises(TooManyRows, match="--ranks") as raised:
         translate([report], tmp_path / "again", TranslateOptions(fold_streams=True))

@@ -13,11 +13,18 @@ from nsys2prv.efficiency.host_states import ASLEEP, OFF_CPU, UNSCHEDULED, WAITIN
 from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
-from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CLASSES_NS, GAPS, LONGEST_GAPS, idle_gaps, longest_of
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES, CLASSES_NS, GAPS, LONGEST_GAPS, idle_gaps, longest_of
+from nsys2prv.errors import counted
 from nsys2prv.vocabulary import event_types
+from nsys2prv.vocabulary.wording import percent, time
 
 NO_CAUSE, UNKNOWN_LAUNCH, AT_START, AT_END = -1, -2, -3, -4
 """Of a gap that no rule matches: its cause or launch is not known, or it is before the first activity, or behind the last."""
+_LONG, _MOST_OF_TIME, _MOST_LONG = 0.1, 0.5, 5
+"""Length of a gap against the longest one, from which on it is long, and most of all gaps that can be few; the part of the time
+that few have at least; and most gaps on each device that are named as few."""
+_MOST_NAMED = 3
+"""Activities, and moments, that a text names at most."""
 MOST_LONGEST = 200
 """Gaps that have a row each: the longest."""
 _OCCURRENCE = ("device", "begin", "end", "row", "thread")
@@ -193,3 +200,23 @@ def sum_of_states(states: Iterable[int]) -> pl.Expr:
 def value_of(run: MeasuredRun, number: int, label: str) -> int:
     """Value of an event type with a label; NONE: the run has none."""
     return next((value for value, text in run.events.names(number).items() if text == label), NONE)
+
+
+def activities_of(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int], str]:
+    """What launching threads did (some of CAUSE_COLUMNS, ns), the longest first, and as a text with shares of a time."""
+    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent and percent(spent / of_time) != percent(0)}
+    longest = dict(sorted(titled.items(), key=lambda pair: -pair[1]))
+    return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_NAMED])
+
+
+def few_gaps(gaps: pl.DataFrame, losses: Losses, offset: int) -> str:
+    """Which gaps (`begin`, `end`, ns) are long against the others, where few of many have most of the time, as the end of a
+    text: how many, and when in the trace the first ones begin; else nothing."""
+    length = pl.col("end") - pl.col("begin")
+    long = gaps.filter(length >= _LONG * losses.longest["longest"]).sort("begin")
+    spent, shortest = long.select(length.sum().alias("spent"), length.min().alias("shortest")).row(0)
+    if long.height > min(_LONG * gaps.height, _MOST_LONG * len(losses)) or spent < _MOST_OF_TIME * losses.cost:
+        return ""
+    moments = ", ".join(list(dict.fromkeys(f"{(begin + offset) / 1e9:.3f}" for begin in long["begin"]))[:_MOST_NAMED])
+    few = f"{counted(long.height, 'gap')} of {time(shortest)} or more"
+    return f"; {percent(spent / gaps.select(length.sum()).item())} of their time is in {few}, from {moments} s on"

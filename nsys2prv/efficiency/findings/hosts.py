@@ -9,14 +9,16 @@ import polars as pl
 
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold
-from nsys2prv.efficiency.findings.gap_causes import GapCause
+from nsys2prv.efficiency.findings.gap_causes import GapCause, activities_of, few_gaps
 from nsys2prv.efficiency.findings.rule import Evidence, FindingRule, GapRule, Values, longest_call
 from nsys2prv.efficiency.graph.changes import loading_times, without_waits
 from nsys2prv.efficiency.graph.replay import Step
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
+from nsys2prv.efficiency.host_states import FIRST_CALL
 from nsys2prv.efficiency.intervals import Intervals, moments_inside, segments, time_where
-from nsys2prv.efficiency.measured_run import MeasuredRun
+from nsys2prv.efficiency.measured_run import CUDA_ACTIVITIES, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.efficiency.meters.late_processes import LateProcesses
 from nsys2prv.efficiency.run_events import FUNCTION_SAMPLES, HOST_CALLS, RANGES
 from nsys2prv.efficiency.window import mpi_phases
@@ -27,6 +29,8 @@ from nsys2prv.vocabulary.call_names import SHUT_DOWN_CALLS, START_UP_CALLS
 from nsys2prv.vocabulary.wording import percent, short, time
 
 _IN_MPI = pl.col("mpi_ns")
+_IN_CALLS = tuple(CAUSE_COLUMNS[FIRST_CALL + activity] for activity in CUDA_ACTIVITIES)
+"""Columns of gaps: time of the launching thread in calls of CUDA."""
 _LEAST_OPEN = 0.1
 """Part of the run that a call of MPI takes at least whose missing end is reported."""
 
@@ -70,7 +74,8 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
             call = longest_call(run, evidence.gaps.of(losses.indices, self.kind), is_os)
             in_os = f" or in calls of the OS ({percent(part)}; longest in {call})"
         unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
-        return {"known": f"{in_os}{unknown}"}
+        few = few_gaps(evidence.gaps.of(losses.indices, self.kind), losses, run.events.offset)
+        return {"known": f"{in_os}{unknown}{few}"}
 
 
 class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES), of_host=True):
@@ -139,11 +144,15 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
         & ~pl.col("before_page")
         & (pl.col("length") <= longest.value)
         & (pl.col("in_os") <= os_part.value * pl.col("length")),
-        sums={"results": after_result.cast(pl.Int64), "idle": pl.col("length")},
-    )
+        sums={
+            "results": after_result.cast(pl.Int64), "idle": pl.col("length"), **{name: pl.col(name) for name in _IN_CALLS}
+        },
+    )  # fmt: skip
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        return {"mean": losses.total("idle") / losses.total("count")}
+        idle = losses.total("idle")
+        _, doing = activities_of({name: losses.total(name) for name in _IN_CALLS}, idle)
+        return {"mean": idle / losses.total("count"), "doing": f"; in these gaps it is {doing}" if doing else ""}
 
 
 class MpiWaits(GapRule, kind="mpi-waits", needs=(rule.CUDA_CALLS, rule.MPI_CALLS)):

@@ -1,7 +1,7 @@
 """Rules about idle devices: gaps that nothing explains, a late start, an early end, hardly any work; and launches that are long
 against kernels or graphs, stall, fill queues, or wait for the default stream."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency import host_states
 from nsys2prv.efficiency.findings import rule
 from nsys2prv.efficiency.findings.finding import Finding, Losses, Number, Threshold, over_parts, part_of, rows_of_top
-from nsys2prv.efficiency.findings.gap_causes import AT_END, AT_START, GapCause, sum_of_states
+from nsys2prv.efficiency.findings.gap_causes import AT_END, AT_START, GapCause, activities_of, few_gaps, sum_of_states
 from nsys2prv.efficiency.findings.rule import CallTime, Evidence, FindingRule, GapRule, Values, longest_call
 from nsys2prv.efficiency.graph.changes import without_gaps, without_launch_queue, without_launches
 from nsys2prv.efficiency.graph.cuda_waits import FEWEST_PENDING, LONGER, LONGEST_RELEASE, BlockedCalls
@@ -21,21 +21,16 @@ from nsys2prv.efficiency.host_states import COMMUNICATOR, CONTEXT, OFF_CPU, PROF
 from nsys2prv.efficiency.intervals import NONE
 from nsys2prv.efficiency.meters.absent_tables import OF_STATES, STARVED, TITLES
 from nsys2prv.efficiency.meters.absent_time import AbsentTime
-from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS, CAUSE_TITLES
+from nsys2prv.efficiency.meters.gaps import CAUSE_COLUMNS
 from nsys2prv.errors import counted
 from nsys2prv.exports.identity import IS_DEFAULT, NEVER_WAITS
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.wording import percent, time
 
-_MOST_ACTIVITIES = 3
 _LEAST_IN_MS = 10_000_000
 """ns between two moments from which on a ms is enough to tell them apart."""
 _BLOCKED_PART = 0.5
 """Time in blocked launches against that of the gaps, from which on these follow from it."""
-_LONG = 0.1
-"""Length of a gap against the longest one, from which on it is long; and most of all gaps that can be few."""
-_MOST_LONG = 5
-"""Most gaps on each device that are named as few."""
 _DOMINANT = 0.5
 """Part of a gap, or of all time, from which on something dominates it."""
 _MOSTLY = 0.8
@@ -46,17 +41,10 @@ _UNKNOWN_PART = 0.1
 """Time in gaps whose launching thread is not known, against all, from which on a replay without the gaps says too little."""
 
 
-def _activities(times: Mapping[str, int], of_time: int) -> tuple[dict[str, int], str]:
-    """What launching threads did (columns of gaps, ns), the longest first, and as a text with shares of a time."""
-    titled = {CAUSE_TITLES[name]: spent for name, spent in times.items() if spent and percent(spent / of_time) != percent(0)}
-    longest = dict(sorted(titled.items(), key=lambda pair: -pair[1]))
-    return longest, ", ".join(f"{what} {percent(spent / of_time)}" for what, spent in list(longest.items())[:_MOST_ACTIVITIES])
-
-
 def _at_edge(gaps: pl.DataFrame) -> tuple[list[Number], str]:
     """What launching threads did in gaps at the start, or at the end, of the run (rows of `GapCauses.all_gaps`)."""
     times = {name: int(gaps[name].sum()) for name in CAUSE_COLUMNS}
-    activities, doing = _activities(times, sum(times.values()))
+    activities, doing = activities_of(times, sum(times.values()))
     return [Number(f"of the time of the devices: {what}", spent, "ns") for what, spent in activities.items()], doing
 
 
@@ -96,8 +84,8 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         return idle.where(is_more) if idle and waits else idle
 
     def describe(self, losses: Losses, evidence: Evidence) -> Finding:
-        worst, gaps = losses.longest, self._gaps(losses, evidence).with_columns(length=pl.col("end") - pl.col("begin"))
-        activities, doing = _activities({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
+        worst, gaps = losses.longest, self._gaps(losses, evidence)
+        activities, doing = activities_of({name: losses.total(name) for name in CAUSE_COLUMNS}, losses.cost)
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
         digits = 3 if end - begin >= _LEAST_IN_MS else 6
@@ -109,8 +97,8 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
             begin=f"{begin / 1e9:.{digits}f}",
             end=f"{end / 1e9:.{digits}f}",
             name=evidence.name(worst["device"]),
-            besides=", without what other findings count" if losses.cost < gaps["length"].sum() else "",
-            few=self._few(losses, gaps, evidence),
+            besides=", without what other findings count" if losses.cost < (gaps["end"] - gaps["begin"]).sum() else "",
+            few=few_gaps(gaps, losses, evidence.run.events.offset),
             meanwhile=self.queued.format(time(queued)) if queued else f"The launching threads meanwhile: {doing}",
         )
         # A host that is blocked in launches is late for what it does afterwards: then these gaps follow from it.
@@ -131,17 +119,6 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         queued = evidence.tables["absent_time"]["queued_ns"].gather(losses.indices).sum()
         queued = min(int((waiting["end"] - waiting["begin"]).sum()), int(queued))
         return queued if queued >= _DOMINANT * losses.cost else 0
-
-    def _few(self, losses: Losses, gaps: pl.DataFrame, evidence: Evidence) -> str:
-        """Gaps that are long against the others, where few of many have most of the time: how many, and the first ones."""
-        long = gaps.filter(pl.col("length") >= _LONG * losses.longest["longest"]).sort("begin")
-        spent = int(long["length"].sum())
-        if long.height > min(_LONG * gaps.height, _MOST_LONG * len(losses)) or spent < _DOMINANT * losses.cost:
-            return ""
-        begins = (long["begin"] + evidence.run.events.offset).to_list()
-        moments = ", ".join(list(dict.fromkeys(f"{begin / 1e9:.3f}" for begin in begins))[:_MOST_ACTIVITIES])
-        few = f"{counted(long.height, 'gap')} of {time(min(long['length']))} or more"
-        return f"; {percent(spent / int(gaps['length'].sum()))} of their time is in {few}, from {moments} s on"
 
     def _gaps(self, losses: Losses, evidence: Evidence) -> pl.DataFrame:
         return evidence.gaps.of(losses.indices).join(self.unexplained(evidence), on=["cause", "device"], how="semi")

@@ -1,7 +1,5 @@
 """What a rule of findings consists of, what it judges, and what must be recorded for it."""
 
-from __future__ import annotations
-
 import configparser
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -55,7 +53,7 @@ class Need(NamedTuple):
     """What a rule needs: its name, and a function that gives the reason why it is missing, None where it is there."""
 
     text: str
-    missing: Callable[[Evidence], str | None] = lambda _: None
+    missing: Callable[["Evidence"], str | None] = lambda _: None
 
 
 class Evidence:
@@ -66,7 +64,7 @@ class Evidence:
     activity, ns; -1: none. Of rows with a `device`, `active` is the time from the first to the last activity, ns, and `index`
     the index of the device that the column names; `active_time` is that time of all devices together."""
 
-    def __init__(self, run: MeasuredRun, tables: Mapping[str, pl.DataFrame], rules: Iterable[FindingRule]) -> None:
+    def __init__(self, run: MeasuredRun, tables: Mapping[str, pl.DataFrame], rules: Iterable["FindingRule"]) -> None:
         self.run, self.tables, self.rows, self.length = run, tables, run.events.rows, run.events.length
         self.devices = len(self.rows.devices)
         indices = {device.name: index for index, device in enumerate(self.rows.devices)}
@@ -84,7 +82,7 @@ class Evidence:
         """Gaps by cause; of a run with GPUs."""
         return self.run.measured(GapCauses)
 
-    def missing(self, rule: FindingRule) -> str | None:
+    def missing(self, rule: "FindingRule") -> str | None:
         """Why a rule can't decide; None: it can."""
         if not rule.of_processes and not self.devices:
             return NO_DEVICES

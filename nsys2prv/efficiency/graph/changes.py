@@ -27,7 +27,7 @@ PAGES_ALONE = "pages of unified memory move within the time of kernels and hosts
 TRANSFERS = (EdgeKind.TRANSFER, EdgeKind.COLLECTIVE, EdgeKind.MESSAGE)
 """Kinds of edges that take the time of a network."""
 _ON_THREADS = (*_CALLS, *_FOR_DEVICES, *TRANSFERS, EdgeKind.WAKE_UP)
-_LONG_LAUNCH = 1_000_000
+LONG_LAUNCH = 1_000_000
 """ns from which a launch does more than launch: that takes 2 to 100 µs."""
 _USED_OFTEN = 0.1
 """Part of the waits in gaps that are of a function that copies: fewer are others."""
@@ -82,11 +82,11 @@ def no_launch_cost(built: BuiltGraph) -> Step:
     starts, ends = Moments.of(*calls.select("row", "start").to_numpy().T), np.append(calls["end"].to_numpy(), 0)
 
     def step(edges: Edges, weight: Numbers) -> Numbers:
-        changed = np.where(_in_calls(edges, is_launch) & (weight < _LONG_LAUNCH), 0, weight)
+        changed = np.where(_in_calls(edges, is_launch) & (weight < LONG_LAUNCH), 0, weight)
         launches = np.flatnonzero(edges.kind == EdgeKind.LAUNCH)
         begin, longest = edges.begin[launches], weight[launches]
         waits = begin + longest - ends[starts.place(edges.source_row[launches], begin)]
-        stays = np.where(longest < _LONG_LAUNCH, 0, longest)
+        stays = np.where(longest < LONG_LAUNCH, 0, longest)
         changed[launches] = np.where(waits > LATE_START, waits.clip(max=longest), stays)
         return changed
 

@@ -16,7 +16,7 @@ from nsys2prv.efficiency.graph.host_waits import waits_in_os
 from nsys2prv.efficiency.graph.replay import BLOCK, HELD, REMOVED, EdgeKind, Edges, Replay, Step, as_changed, replay, replays
 from nsys2prv.efficiency.graph.run_graph import BuiltGraph
 from nsys2prv.efficiency.intervals import NONE, Mask, Spans
-from nsys2prv.efficiency.measured_run import CAUSES, MeasuredRun
+from nsys2prv.efficiency.measured_run import CAUSES, LAUNCH, MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.nccl_stats import Nccl
 from nsys2prv.efficiency.meters.recording_checks import DeviceClocks
@@ -132,14 +132,21 @@ def path_segments(built: BuiltGraph, replayed: Replay) -> pl.DataFrame:
     label, kind = path.label, _KIND_OF_EDGE[path.kind]
     for event_type, kind_of_work in _KIND_OF_WORK.items():
         kind[(kind == _KERNEL) & built.labels.is_of(event_type)[label]] = kind_of_work
+    # What starts within a long launch waits for the call, which creates the context or loads code.
+    run, edges, length = built.context, ("row", "start", "end"), pl.col("end") - pl.col("start")
+    long = Spans(run.calls.filter(pl.Series(run.launches_work), length >= changes.LONG_LAUNCH).select(edges))
+    within = long.inside(path.source_row, path.begin, path.end, path.kind == EdgeKind.LAUNCH)
+    is_call = 2 * within > path.end - path.begin
+    row, label, kind[is_call] = np.where(is_call, path.source_row, path.row), np.where(is_call, NONE, label), _HOST
     cause = np.where(kind == _HOST, built.labels.causes.astype(np.int8)[label], np.int8(NONE))
-    creates = Spans(built.context.context_creations.select("row", begin="start", end="end"))
-    cause[creates.inside(path.row, path.end - 1, path.end, kind == _HOST) > 0] = HOST_CAUSES.index("creating the context")
+    cause[is_call] = LAUNCH
+    creates = Spans(run.context_creations.select(edges))
+    cause[creates.inside(row, path.end - 1, path.end, kind == _HOST) > 0] = HOST_CAUSES.index("creating the context")
     # Who woke the thread is not known: else the path went on there.
     kind[(kind == _HOST) & waits_in_os(built.labels)[label]] = _UNKNOWN_WAIT
-    is_first = differ_from_before(path.row, kind, label)
+    is_first = differ_from_before(row, kind, label, cause)
     before, after = (0, graph.row[first], _BEFORE, NONE, NONE), (time[last], graph.row[last], _AFTER, NONE, NONE)
-    parts = zip(before, (time[path.source], path.row, kind, label, cause), after, strict=True)
+    parts = zip(before, (time[path.source], row, kind, label, cause), after, strict=True)
     columns = [np.concatenate([[low], of_path[is_first], [high]]) for low, of_path, high in parts]
     schema = {name: dtype for name, dtype in SEGMENT_SCHEMA.items() if name != "end"}
     segments = pl.DataFrame(columns, schema=schema, orient="col")
@@ -256,7 +263,8 @@ class MeasuredGraph:
 
         No run gets shorter by more than its critical path does: this bound needs no replay. The changes with the largest bounds
         are replayed. A graph does not know everything: what the path spends in waits of unknown cause may vanish, too."""
-        length, unexplained = self.built.context.events.length, self.totals.unexplained
+        length, on_path = self.built.context.events.length, np.isin(self.waits.number, self.path.number)
+        unexplained = max(self.totals.unexplained, int(self.waits.wait[on_path].sum()))
         parts = (self.path.only(slice(low, low + BLOCK)) for low in range(0, len(self.path), BLOCK))
         of_parts = run_all(partial(_shorter, steps, part) for part in parts)
         bounds = [int(max(min(bound, length), 0)) for bound in np.sum([[0.0] * len(steps), *of_parts], axis=0)]

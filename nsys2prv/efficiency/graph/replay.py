@@ -5,8 +5,6 @@ So a moment is as early as the longest way to it allows, and one loop over all m
 back gives the slack. These loops are compiled by numba where a graph is large. Small graphs take less time than that: for
 them the same functions go over lists as they are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -172,7 +170,7 @@ class RunGraph:
         run_loop(_slack, (self.first, self.source, self.weight, self.time), (slack,))
         return slack
 
-    def of_kind(self, *kinds: EdgeKind) -> Edges:
+    def of_kind(self, *kinds: EdgeKind) -> "Edges":
         """All edges of some kinds."""
         return Edges(self, np.flatnonzero(np.isin(self.kind, kinds)))
 
@@ -191,7 +189,7 @@ class Edges:
     def __len__(self) -> int:
         return len(self.target)
 
-    def only(self, which: slice | Mask) -> Edges:
+    def only(self, which: slice | Mask) -> "Edges":
         """Some of them."""
         return Edges(self.graph, self.number[which])
 

@@ -72,8 +72,8 @@ SAMPLED_BINS = Table(
 
 _ACTIVE = r"(?i)^(GR|SMs?) active"
 """In the name of a metric that is above 0 wherever a kernel runs."""
-_LONG_KERNEL, _FEWEST_SAMPLES = 1_000_000, 10
-"""ns that a kernel takes whose samples are not from before it, and how many of these show whether a GPU was sampled rightly."""
+_LONG_KERNEL = 1_000_000
+"""ns that a kernel takes at least whose samples are not from before it."""
 _TIME = pl.col("time_ns")
 _WEIGHTED_MEAN = pl.when(_TIME.sum() > 0).then((pl.col("mean") * _TIME).sum() / _TIME.sum())
 
@@ -86,10 +86,9 @@ def sampled_metrics(run: MeasuredRun) -> Measurement:
     samples = samples.select("start", "value", "device", metric="number")
     idle = _idle_in_kernels(run, samples)
     samples = samples.join(idle, on="device", how="anti", maintain_order="left")
-    warnings = [
-        f"sampled metrics of {name} are left out: {percent(part)} of samples inside of kernels say that it is idle"
-        for name, part in idle.select(run.device_names(pl.col("device")), "idle").iter_rows()
-    ]
+    devices = idle.select(run.device_names(pl.col("device")), "idle").iter_rows()
+    left_out = "sampled metrics of {} are left out: {} of samples inside of kernels say that it is idle"
+    warnings = [left_out.format(name, percent(part)) for name, part in devices]
     if samples.is_empty():
         return Measurement(warnings=warnings)
     edges, value = bin_edges(run), pl.col("value")
@@ -112,10 +111,10 @@ def _idle_in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:
     is_long = pl.col("number").is_in(event_types.KERNEL_TYPES) & (pl.col("end") - pl.col("start") >= _LONG_KERNEL)
     kernels = run.events.rows.located(run.operations.filter(is_long))
     sampled = samples.filter(pl.col("metric").is_in(active)).sort("device", "start")
-    times = Intervals.of(*(kernels[name] for name in ("device", "start", "end")))
+    times = Intervals.of(*kernels.select("device", "start", "end"))
     _, moment = moments_inside(sampled["device"].to_numpy(), sampled["start"].to_numpy(), times)
-    idle = sampled[np.unique(moment)].group_by("device").agg(pl.len(), idle=(pl.col("value") == 0).mean())
-    return idle.filter(pl.col("len") >= _FEWEST_SAMPLES, pl.col("idle") > 0.5).sort("device")
+    idle = sampled[np.unique(moment)].group_by("device").agg(idle=(pl.col("value") == 0).mean())
+    return idle.filter(pl.col("idle") > 0.5).sort("device")
 
 
 def _in_kernels(run: MeasuredRun, samples: pl.DataFrame) -> pl.DataFrame:

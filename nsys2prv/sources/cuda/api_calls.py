@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from nsys2prv.errors import counted
 from nsys2prv.exports import Report
 from nsys2prv.sources.correlate import IS_CALL
 from nsys2prv.sources.source import CALL, RowKind, Source, call_source, named
@@ -62,23 +63,30 @@ _ERRORS = {
 """Errors after which kernels do not run, or end, by their numbers in the CUDA runtime."""
 _NO_ERROR = (0, 600)
 """What a call returns that succeeds, and a query about work that is not done yet."""
+_ENDS_CONTEXT = (700, 702, *range(710, 720))
+"""Errors after which nothing runs in the context any more."""
+FAILED_SCHEMA = {"label": pl.String, "count": pl.Int64, "error": pl.String, "calls": pl.Int64, "ends_work": pl.Boolean}
 
 
 def failed_calls(report: Report) -> pl.DataFrame:
-    """Calls that failed, the most frequent first: columns `label`, `count`, `error` (its name, else its number). All calls are
-    looked through."""
-    calls = report.scan(CALLS.table, ["nameId"], ["returnValue", "eventClass"])
-    failed = calls.filter(IS_CALL, ~pl.col("returnValue").is_in(_NO_ERROR))
-    counts = failed.group_by("nameId", "returnValue").agg(count=pl.len().cast(pl.Int64)).collect()
-    number = pl.col("returnValue")
-    error = pl.coalesce(number.replace_strict(_ERRORS, default=None, return_dtype=pl.String), pl.format("error {}", number))
+    """Calls that failed, the most frequent first, with columns of FAILED_SCHEMA: `error` is its name, else its number, `calls`
+    how many of that name there are; kernels are missing for it (`ends_work`) where most launches fail, or a context ends. All
+    calls are looked through."""
+    calls = report.scan(CALLS.table, ["nameId"], ["returnValue", "eventClass"]).filter(IS_CALL)
+    counts = calls.group_by("nameId", "returnValue").agg(count=pl.len().cast(pl.Int64)).collect()
+    counts = counts.with_columns(calls=pl.col("count").sum().over("nameId"))
     named_counts = counts.join(call_names(report), left_on="nameId", right_on="id", how="left")
-    return named_counts.select("label", "count", error=error).sort("count", "label", descending=[True, False])
+    number, is_launch = pl.col("returnValue"), pl.col("label").str.contains("(?i)launch").fill_null(False)
+    error = pl.coalesce(number.replace_strict(_ERRORS, default=None, return_dtype=pl.String), pl.format("error {}", number))
+    ends_work = number.is_in(_ENDS_CONTEXT) | (is_launch & (2 * pl.col("count") >= pl.col("calls")))
+    failed = named_counts.filter(~number.is_in(_NO_ERROR)).with_columns(error=error, ends_work=ends_work)
+    return failed.select(*FAILED_SCHEMA).sort("count", "label", descending=[True, False])
 
 
 def named_failures(failed: pl.DataFrame) -> str:
     """The most frequent of `failed_calls` as a text."""
-    return ", ".join(f"{count:,} of {label} ({error})" for label, count, error in failed.head(3).iter_rows())
+    first = failed.head(3).iter_rows(named=True)
+    return ", ".join(f"{row['count']:,} of {counted(row['calls'], 'call')} of {row['label']} ({row['error']})" for row in first)
 
 
 _OVERHEAD_VALUES = ValueSet("overhead")

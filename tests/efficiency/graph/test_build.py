@@ -272,6 +272,8 @@ def test_launches_that_load_code_are_no_launch_cost(tmp_path: Path) -> None:
         report.kernel("work", begin + took + 10 * US, begin + took + 900 * US, launch=(begin, begin + took))
     row = replayed(report, tmp_path, no_launch_cost=True)
     assert 0 < row["measured_ns"] - row["replayed_ns"] <= 21 * 20 * US
+    path = measure([tmp_path / "run.sqlite"]).critical_path.row(0, named=True)
+    assert (path["begin_ns"], path["kind"], path["row"].partition(" tid")[0]) == (0, "host", "python3")
 
 
 @pytest.mark.parametrize("creates", [False, True])

@@ -383,5 +383,4 @@ def test_where_nothing_else_is_open_a_range_is_on_the_first_lane() -> None:
     frame = pl.DataFrame({"row": [0] * 6, "start": [0, 5, 20, 21, 30, 35], "end": [10, 15, 28, 25, 40, 45]})
     for cut in (100, 0, 5, 20, 30):
         step = NestedLanes("row")
-        lanes = pl.concat([step(piece) for piece in pieces(frame, {cut})])["lane"]
-        assert lanes.to_list() == [0, 1, 0, 0, 0, 1]
+        assert pl.concat([step(piece) for piece in pieces(frame, {cut})])["lane"].to_list() == [0, 1, 0, 0, 0, 1]

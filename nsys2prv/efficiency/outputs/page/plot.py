@@ -4,8 +4,6 @@ A plot is shapes as SVG that fill a box of any width, and axes as text of the pa
 SIDE in both directions, whatever is drawn, and is stretched to the width of the page: texts keep their size on a phone and on
 paper, and colours are those of the page's style. `page.js` zooms drawings over time."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import struct
@@ -223,7 +221,7 @@ class BarRow(NamedTuple):
     pieces: tuple[Piece, ...]
     number: str
     note: str = ""
-    below: tuple[BarRow, ...] = ()
+    below: tuple["BarRow", ...] = ()
 
 
 Kinds = Iterable[tuple[str, str, str]]

@@ -2,8 +2,6 @@
 
 Any text of a run is escaped, and only code of the package runs."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import hashlib
@@ -34,7 +32,7 @@ FOLDER = Path(__file__).parent
 
 
 @functools.cache
-def environment() -> jinja2.Environment:
+def environment() -> "jinja2.Environment":
     """The templates of this folder."""
     # Other outputs do not need it.
     import jinja2
@@ -66,7 +64,7 @@ def notebook_html(template: str, content: Mapping[str, Any], *styles: str) -> st
 
 
 def rendered_page(
-    template: str, content: Mapping[str, Any], data: Mapping[str, Any], tables: Mapping[str, PageTable], *styles: str
+    template: str, content: Mapping[str, Any], data: Mapping[str, Any], tables: "Mapping[str, PageTable]", *styles: str
 ) -> str:
     """A page as one HTML file, whose policy is that its own script runs, and no other: a template of this folder, what it
     shows, the data and tables that `page.js` reads, and styles beside those of all pages."""

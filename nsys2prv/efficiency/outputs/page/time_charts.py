@@ -1,7 +1,5 @@
 """Drawings over time: those of the run, on one axis that they share (zooming one zooms all), and close-ups of short parts."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,7 +56,7 @@ class Activity:
     shares: Floats
 
     @classmethod
-    def of(cls, frames: Frames, by: str = "device") -> Activity:
+    def of(cls, frames: Frames, by: str = "device") -> "Activity":
         """Activity of each device; by `node`, as a mean over the devices of each. Neighbouring bins are one where there are
         more cells than MOST_CELLS."""
         bins, devices, activity = frames["bins"], frames["devices"], frames["device_bins"]
@@ -108,7 +106,7 @@ class TimeCharts:
         self._iterations = [begin for begin in begins if is_few and self._edges[0] < begin < self._edges[-1]]
 
     @classmethod
-    def of(cls, frames: Frames) -> TimeCharts | None:
+    def of(cls, frames: Frames) -> "TimeCharts | None":
         """Drawings of a run; None without a GPU: there is nothing that they could show."""
         return None if frames["bins"].is_empty() or frames["devices"].is_empty() else cls(frames)
 
