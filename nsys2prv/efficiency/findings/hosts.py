@@ -144,10 +144,8 @@ class SynchronizationStalls(GapRule, kind="synchronization-stalls"):
         & ~pl.col("before_page")
         & (pl.col("length") <= longest.value)
         & (pl.col("in_os") <= os_part.value * pl.col("length")),
-        sums={
-            "results": after_result.cast(pl.Int64), "idle": pl.col("length"), **{name: pl.col(name) for name in _IN_CALLS}
-        },
-    )  # fmt: skip
+        sums={"results": after_result.cast(pl.Int64), "idle": pl.col("length"), **{name: pl.col(name) for name in _IN_CALLS}},
+    )
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
         idle = losses.total("idle")
