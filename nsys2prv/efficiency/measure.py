@@ -108,8 +108,10 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
     )
     least_off = off_cpu.group_by("row").agg(outside=outside)["outside"].min()
     running = 0 if least_off is None else events.length - (program[1] - program[0]) - int(least_off)  # type: ignore[arg-type]
+    before = recorded.context_setups.filter(pl.col("end") <= program[0]).with_columns(length=pl.col("end") - pl.col("start"))
+    prepared = int(before.group_by("row").agg(pl.col("length").sum())["length"].to_numpy().max(initial=0))
     loss = ranges_without_launches(recorded)
-    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work, loss, running)
+    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work, loss, running, prepared)
 
 
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:

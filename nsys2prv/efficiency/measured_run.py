@@ -418,6 +418,13 @@ class MeasuredRun:
         is_long = pl.col("end") - pl.col("start") >= host_states.LONG_CREATION
         return self.calls.filter(is_long, pl.col("number") == event_types.CUDA_CALL)
 
+    @property
+    def context_setups(self) -> pl.DataFrame:
+        """When CUPTI prepares contexts, in the calls that create them: `row`, `start`, `end`, and other columns."""
+        setup = self.frame(run_events.PROFILER_SETUP)
+        names = self.events.named(setup["number"], setup["value"])
+        return setup.filter(names.str.contains("Resource Management").fill_null(False))
+
     @cached_property
     def context_creations(self) -> pl.DataFrame:
         """Calls in which contexts are created, with columns of `calls`, and pauses in which calls do that were not recorded."""
@@ -429,9 +436,7 @@ class MeasuredRun:
         rows, of_cuda = self.events.rows, self.calls.filter(pl.col("number") == event_types.CUDA_CALL)
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())
-        setup = self.frame(run_events.PROFILER_SETUP)
-        of_contexts = self.events.named(setup["number"], setup["value"]).str.contains("Resource Management").fill_null(False)
-        set_up = rows.located(setup.filter(of_contexts)).select("task", "row", "start", since="start").sort("start")
+        set_up = rows.located(self.context_setups).select("task", "row", "start", since="start").sort("start")
         creating = host_states.creates_context(rows.located(of_cuda), devices, self.events.names(event_types.CUDA_CALL), set_up)
         return pl.concat([creating, host_states.unrecorded_creations(of_cuda, set_up)], how="diagonal")
 

@@ -87,7 +87,8 @@ class MeasuredWindow:
     OS, NVTX ranges, and samples of its calling threads. An edge that `--time` chose is where it is. `recorded` is the length of
     the trace, with what the profiler and others do before and after the program. `mpi_work`, of a run without GPUs, is between
     the calls that start and end MPI in all processes; None: these are not known. `loss` says why launches are lost, and from
-    when on; None: they are not. `running` is how long a calling thread is on a CPU outside of the program, at most, ns."""
+    when on; None: they are not. `running` is how long a calling thread is on a CPU outside of the program, and `prepared` how long
+    CUPTI prepares contexts before it on a thread, at most, ns."""
 
     name: str
     span: Span
@@ -97,6 +98,7 @@ class MeasuredWindow:
     mpi_work: Span | None = None
     loss: tuple[str, int] | None = None
     running: int = 0
+    prepared: int = 0
 
     @property
     def parts(self) -> Mapping[str, Span]:
@@ -122,10 +124,11 @@ class MeasuredWindow:
         if self.recorded - (end - begin) <= _WORTH_A_WARNING * self.recorded:
             return []
         scheduled = f"; a thread is on a CPU for {time(self.running)} of it (scheduling)" if self.running > 0 else ""
+        context = f"; before them CUPTI prepares a CUDA context for {time(self.prepared)}" if self.prepared else ""
         return [
             f"the trace lasts {time(self.recorded)}, and the program's own events {time(end - begin)} of it: what is "
             f"before and after them (the profiler, or work of the program in no recorded call or sample) is not measured"
-            f"{scheduled}"
+            f"{scheduled}{context}"
         ]
 
 
