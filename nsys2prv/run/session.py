@@ -87,7 +87,7 @@ class RunPlan:
         ]
 
 
-_RECORD_MORE = "see nsys2prv inspect, or record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
+_RECORD_MORE = "record more: nsys profile --trace=cuda,nvtx,mpi,osrt"
 
 
 def _select_time(reports: Sequence[OpenedReport], axis: Axis, time: TimeRange | None, nvtx: NvtxRange | None) -> TimeSelection:
