@@ -11,7 +11,7 @@ import polars as pl
 from nsys2prv.efficiency import table_registry
 from nsys2prv.efficiency.clock_accuracy import LengthInterval, clock_tables, clock_warnings, length_interval
 from nsys2prv.efficiency.closeups import closeup_tables
-from nsys2prv.efficiency.efficiency_options import ALL, STEADY, EfficiencyOptions, NcclPolicy
+from nsys2prv.efficiency.efficiency_options import ALL, CHOSEN, STEADY, EfficiencyOptions, NcclPolicy
 from nsys2prv.efficiency.event_input import read_events
 from nsys2prv.efficiency.findings.engine import findings_of
 from nsys2prv.efficiency.findings.rule import NO_DEVICES
@@ -111,7 +111,8 @@ def measured_window(recorded: MeasuredRun) -> MeasuredWindow:
     before = recorded.context_setups.filter(pl.col("end") <= program[0]).with_columns(length=pl.col("end") - pl.col("start"))
     prepared = int(before.group_by("row").agg(pl.col("length").sum())["length"].to_numpy().max(initial=0))
     loss = ranges_without_launches(recorded)
-    return MeasuredWindow(options.window.name, span, program, events.length, iterations, mpi_work, loss, running, prepared)
+    name = CHOSEN if options.time is not None and options.window.name == ALL else options.window.name
+    return MeasuredWindow(name, span, program, events.length, iterations, mpi_work, loss, running, prepared)
 
 
 def _program(recorded: MeasuredRun, selected: TimeRange | None) -> Span:

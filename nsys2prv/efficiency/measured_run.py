@@ -111,6 +111,11 @@ class MeasuredRun:
         """The whole recording, of which this is a window: times count from its own start."""
         return self._recorded or self
 
+    @property
+    def is_part(self) -> bool:
+        """Whether more of the program was read than what is measured."""
+        return self._recorded is not None and self._span != self.window.program
+
     def in_window(self, window: MeasuredWindow) -> "MeasuredRun":
         """This recording in a window."""
         (begin, end), events = window.span, self.events
@@ -133,12 +138,13 @@ class MeasuredRun:
                     # Of what a stream starts at one time, the same is first in whatever order a table has it.
                     self._frames[collection.name] = events if collection.samples else in_content_order(events, ["start"])
                 else:
-                    self._frames[collection.name] = self._inside(self._recorded.frame(collection), collection)
+                    self._frames[collection.name] = self.inside(self._recorded.frame(collection), collection)
                     # Hardly anything asks for events outside of the window: they are read again then.
                     self._recorded._frames.pop(collection.name)
             return self._frames[collection.name]
 
-    def _inside(self, events: pl.DataFrame, collection: Collection) -> pl.DataFrame:
+    def inside(self, events: pl.DataFrame, collection: Collection) -> pl.DataFrame:
+        """Events of a collection of the recording that are in the window, cut at its edges, in its time."""
         low, high = self._span
         if (low, high) == (0, self.recorded.events.length):
             return events
@@ -370,6 +376,12 @@ class MeasuredRun:
         """Whether the window begins no later than the program."""
         return self._recorded is None or self.events.offset <= self.window.program[0]
 
+    @property
+    def is_cut(self) -> tuple[bool, bool]:
+        """Whether `--time` cuts the start, and the end, of what was recorded: nothing is known of what is beyond."""
+        begin, end = (self.options.time.begin or 0, self.options.time.end) if self.options.time else (0, None)
+        return begin > 0, end is not None and end - begin <= self.recorded.events.length
+
     @cached_property
     def place_of_caller(self) -> Numbers:
         """For each row its place in `callers`; -1: none."""
@@ -432,7 +444,7 @@ class MeasuredRun:
             return self._long_cuda_calls
         if not self.is_from_start:
             # Contexts that are there already are known by the calls before the window.
-            return self._inside(self.recorded.context_creations, run_events.ON_HOSTS)
+            return self.inside(self.recorded.context_creations, run_events.ON_HOSTS)
         rows, of_cuda = self.events.rows, self.calls.filter(pl.col("number") == event_types.CUDA_CALL)
         first = rows.located(self.operations.select("row", "start")).group_by("task", "device").agg(pl.col("start").min())
         devices = first.group_by("task").agg(devices=pl.len(), until=pl.col("start").max())

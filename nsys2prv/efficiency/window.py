@@ -87,8 +87,8 @@ class MeasuredWindow:
     OS, NVTX ranges, and samples of its calling threads. An edge that `--time` chose is where it is. `recorded` is the length of
     the trace, with what the profiler and others do before and after the program. `mpi_work`, of a run without GPUs, is between
     the calls that start and end MPI in all processes; None: these are not known. `loss` says why launches are lost, and from
-    when on; None: they are not. `running` is how long a calling thread is on a CPU outside of the program, and `prepared` how long
-    CUPTI prepares contexts before it on a thread, at most, ns."""
+    when on; None: they are not. `running` is how long a calling thread is on a CPU outside of the program, and `prepared` how
+    long CUPTI prepares contexts before it on a thread, at most, ns."""
 
     name: str
     span: Span

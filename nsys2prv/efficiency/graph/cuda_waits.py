@@ -102,7 +102,12 @@ def named_values(run: MeasuredRun, number: int) -> pl.DataFrame:
 
 
 def event_edges(run: MeasuredRun) -> EventEdges:
-    """What waits for what by CUDA events."""
+    """What waits for what by CUDA events; in a part of a run also for what was recorded before it."""
+    if run.is_part:
+        whole, low, high = event_edges(run.recorded), run.events.offset, run.events.offset + run.events.length
+        is_inside = (pl.col("start") <= high) & (pl.min_horizontal("end", "awaited_end") > low)
+        cut = pl.col(r"^(awaited_)?(start|end)$").clip(low, high) - low
+        return EventEdges(*(edges.filter(is_inside).with_columns(cut) for edges in (whole.on_streams, whole.on_hosts)))
     nothing, waits = pl.DataFrame(schema=EDGE_SCHEMA), _waits(run)
     if waits.is_empty():
         return EventEdges(nothing, nothing)

@@ -181,9 +181,10 @@ class PiecesOfGaps:
         busy, computing = on_devices.where(on_devices.mask > 0), on_devices.where(on_devices.counts[KERNEL] > 0)
         (begin, end), length = run.window.span, run.events.length
         of_recording = run.window.iterations.work or (begin, end)
-        # What an edge of the window cuts neither starts nor ends the work.
-        self._first_work = int(busy.begin.min(initial=length)) if begin <= of_recording[0] else 0
-        self._last_work = int(busy.end.max(initial=0)) if end >= of_recording[1] else length
+        # What an edge of the window, or of the time that was read, cuts neither starts nor ends the work.
+        is_first, is_last = begin <= of_recording[0] and not run.is_cut[0], end >= of_recording[1] and not run.is_cut[1]
+        self._first_work = int(busy.begin.min(initial=length)) if is_first else 0
+        self._last_work = int(busy.end.max(initial=0)) if is_last else length
         self._threads, self._ranges = states_of_threads(run), ranges_of_threads(run)
         self._on_devices, self._awaited = activity_of_devices(run), awaited_operations(run, events)
         # 0: nothing runs, 1: any work does, 2: NCCL kernels too.

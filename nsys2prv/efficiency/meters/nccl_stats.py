@@ -13,12 +13,13 @@ from nsys2prv.efficiency.measured_run import MeasuredRun
 from nsys2prv.efficiency.meter import Measurement
 from nsys2prv.efficiency.meters.kernel_stats import with_names
 from nsys2prv.efficiency.result_tables import DEVICE, Column, OnConsole, OnPage, Table
-from nsys2prv.efficiency.run_events import NCCL_CALLS
+from nsys2prv.efficiency.run_events import NCCL_CALLS, ON_DEVICES
 from nsys2prv.execution.row_order import drop_duplicates
 from nsys2prv.vocabulary import event_types
 from nsys2prv.vocabulary.name_rules import first_match
 
-COLLECTIVE = ["communicator", "operation", "turn"]
+_TURNS = ["communicator", "operation"]
+COLLECTIVE = [*_TURNS, "turn"]
 """Columns that identify a collective."""
 _ID = "collective"
 _OPERATIONS = (
@@ -185,17 +186,21 @@ class Nccl(Measurement):
 
 def measure_nccl(run: MeasuredRun) -> Nccl:
     """NCCL kernels with what their calls say, and which of them are of one collective."""
-    events = run.events
-    calls = drop_duplicates(run.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks"), ["row", "start"])
-    is_nccl, columns = pl.col("number") == event_types.NCCL_KERNEL, ("row", "start", "end", "number", "value")
-    started = run.operations.filter(is_nccl).select(columns)
+    # Of a part of a run, turns count from the start of the recording: ranks cut their collectives at different ones.
+    events, of_turns = run.events, run.recorded if run.is_part else run
+    calls = of_turns.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks")
+    calls, columns = drop_duplicates(calls, ["row", "start"]), ("row", "start", "end", "number", "value")
+    started = of_turns.operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select(columns)
     kernels = with_names(started.join(calls, on=["row", "start"], how="left", maintain_order="left"), events)
     communicators = events.names(event_types.NCCL_COMMUNICATOR)
     located = events.rows.located(kernels).with_columns(
         pl.col("task", "device").cast(pl.Int32),
         communicator_name=pl.col("communicator").replace_strict(communicators, default=None, return_dtype=pl.String),
         operation=first_match(pl.col("kernel"), _OPERATIONS, _UNKNOWN_OPERATION),
+        duration=pl.col("end") - pl.col("start"),
     )
+    located = _in_turns(located)
+    located = run.inside(located, ON_DEVICES) if run.is_part else located
     members = _members(located, run)
     waits, communicator = members.filter(_IS_COLLECTIVE), pl.col("communicator_name")
     task, last_task = (run.task_names(pl.col(name)) for name in ("task", "last_task"))
@@ -210,24 +215,30 @@ def measure_nccl(run: MeasuredRun) -> Nccl:
     return Nccl(located, members, tables=tables)
 
 
-def _members(kernels: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
+def _in_turns(kernels: pl.DataFrame) -> pl.DataFrame:
+    """NCCL kernels in the order of time, with `turn`, `members`, and whether all of these have as many turns, `is_even`."""
+    member = ["device", "task"]
+    in_turns = kernels.sort("start", "end", "device").with_columns(
+        turn=pl.int_range(pl.len()).over(*_TURNS, *member),
+        count=pl.len().over(*_TURNS, *member),
+        members=pl.struct(member).n_unique().over(_TURNS),
+    )
+    return in_turns.with_columns(is_even=pl.col("count").n_unique().over(_TURNS) == 1)
+
+
+def _members(in_turns: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
     """NCCL kernels that belong to the same collective on several devices.
 
     docs/efficiency.md ("NCCL") says which. Sends and receives are matched where there are exactly two devices, and all pairs
     run at the same time, as far as clocks can say that."""
-    key, member = ["communicator", "operation"], ["device", "task"]
-    in_turns = kernels.sort("start", "end", "device").with_columns(
-        turn=pl.int_range(pl.len()).over(*key, *member),
-        count=pl.len().over(*key, *member),
-        members=pl.struct(member).n_unique().over(key),
-    )
-    is_pair = pl.col("operation") == _POINT_TO_POINT
-    is_matched = (pl.col("members") > 1) & (~is_pair | (pl.col("members") == 2)) & (pl.col("count").n_unique().over(key) == 1)
+    is_pair, members = pl.col("operation") == _POINT_TO_POINT, pl.col("members")
+    # At an edge of a part some members can be outside of it.
+    is_matched = pl.col("is_even") & (members > 1) & (~is_pair | (members == 2)) & (pl.len().over(COLLECTIVE) == members)
     # Of a communicator whose size is not known, the ranks of the run are all.
-    complete = (pl.col("members") >= pl.col("ranks").max().over(COLLECTIVE)).fill_null(run.events.missing_ranks == 0)
+    complete = (members >= pl.col("ranks").max().over(COLLECTIVE)).fill_null(run.events.missing_ranks == 0)
     waits = waits_of_ranks(in_turns.filter(is_matched).with_columns(complete=complete), run)
     meets = (pl.col("arrived") < pl.col("end").min().over(_ID) + pl.col("margin")) & pl.col("margin").is_finite()
-    return waits.filter((~is_pair | meets).all().over(key))
+    return waits.filter((~is_pair | meets).all().over(_TURNS))
 
 
 def waits_of_ranks(collectives: pl.DataFrame, run: MeasuredRun) -> pl.DataFrame:
@@ -339,12 +350,14 @@ def _longest_waits(waits: pl.DataFrame) -> pl.DataFrame:
 
 def _by_size(kernels: pl.DataFrame) -> pl.DataFrame:
     length = pl.col("end") - pl.col("start")
+    # What an edge of a part cuts says nothing of how long it takes.
+    whole = length.filter(length == pl.col("duration"))
     bandwidth, best_bandwidth = (
         pl.when(pl.col(duration) > 0).then(pl.col("size") * 1e9 / pl.col(duration)) for duration in ("mean_ns", "min_ns")
     )
     factors = (pl.when(pl.col("operation") == operation).then(factor) for operation, factor in _BUS_FACTORS.items())
     by_size = kernels.group_by("operation", "communicator", "communicator_name", "ranks", "size")
-    sums = by_size.agg(count=pl.len(), total_ns=length.sum(), mean_ns=length.mean(), min_ns=length.min(), max_ns=length.max())
+    sums = by_size.agg(count=pl.len(), total_ns=length.sum(), mean_ns=whole.mean(), min_ns=whole.min(), max_ns=length.max())
     return sums.sort("total_ns", "operation", "communicator", "size", descending=[True, False, False, False]).with_columns(
         communicator="communicator_name",
         size_bytes="size",
