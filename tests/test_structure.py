@@ -39,7 +39,7 @@ CEILINGS = {
     "run": (2_294, 9),
     "trace": (975, 6),
     "paraver": (3_767, 17),
-    "efficiency": (17_026, 69),
+    "efficiency": (17_058, 69),
     "demo": (1_706, 9),
     "cli": (753, 5),
     "api": (339, 2),

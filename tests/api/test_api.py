@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from html import escape
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import polars as pl
 import pytest
@@ -184,11 +185,9 @@ def test_a_run_that_is_forgotten_removes_its_files(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_named(run: np.NsysRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def write_nothing(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     assert run.sources
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", write_nothing)
+    full = Mock(side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
     with pytest.raises(DiskFull, match=f"{tmp_path}: the disk is full"):
         run.events("kernels")
 
@@ -242,10 +241,6 @@ def test_compare_takes_paths_runs_and_results(run: np.NsysRun, tmp_path: Path) -
     assert part.runs["elapsed_ns"].to_list() == [200, 200]
 
 
-def fenced_blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
 @pytest.mark.thorough
 def test_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "reports").mkdir()
@@ -253,7 +248,8 @@ def test_examples_of_the_documentation_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
 
-    for block in fenced_blocks(CHECKOUT / "docs" / "api.md"):
+    page = (CHECKOUT / "docs" / "api.md").read_text(encoding="utf-8")
+    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
         exec(compile(block, "docs/api.md", "exec"), names)
 
     shown = re.search(r"^    (<NsysRun .*>)$", (CHECKOUT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -8,15 +8,16 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from support import QUICK
-from support.measured import MS, US, written
+from support.measured import MS, NCCL, US, written
 from support.report_builder import ReportBuilder
 
-from nsys2prv.efficiency.efficiency_options import EfficiencyOptions
+from nsys2prv.efficiency.efficiency_options import CHOSEN, EfficiencyOptions, WindowChoice
 from nsys2prv.efficiency.measure import measure
 from nsys2prv.efficiency.results import EfficiencyResult, read_efficiency
 from nsys2prv.efficiency.what_if import what_if
 from nsys2prv.efficiency.what_if_options import WhatIfOptions
 from nsys2prv.errors import NothingToTranslate, UsageError
+from nsys2prv.run.options import TimeRange
 
 KERNELS = ("forward", "loss", "backward", "step")
 
@@ -182,6 +183,19 @@ def test_a_what_if_measures_the_same_window(reports: tuple[Path, ...]) -> None:
     assert (steady["begin_ns"], steady["end_ns"]) == (18 * MS, 38 * MS - 100 * US)
     assert steady["replayed_ns"] == steady["measured_ns"]
     assert found.critical_path["begin_ns"].min() == window["offset_ns"]
+
+
+@pytest.mark.parametrize("given", ["window", "time"])
+def test_an_edge_inside_of_a_collective_leaves_the_turns_of_others(tmp_path: Path, given: str) -> None:
+    made = [ReportBuilder(rank=rank, ranks=2, with_mpi=True, pid=1000 + rank).gpu(rank) for rank in range(2)]
+    for rank, report in enumerate(made):
+        for start, end in ((0, 10 + 5 * rank), (20, 30), (40, 60)):
+            report.kernel(NCCL, start * MS, end * MS)
+    part = TimeRange(12 * MS, 50 * MS)
+    found = measured(tuple(written(tmp_path, *made)), **{given: WindowChoice(CHOSEN, part) if given == "window" else part})
+    assert (found.head["window"]["name"], found.head["window"]["length_ns"]) == (CHOSEN, 38 * MS)
+    assert found.absent_time.select(pl.col("start_up_ns", "shut_down_ns").sum()).row(0) == (0, 0)
+    assert given == "time" or found.nccl_stragglers["collectives"].to_list() == [2, 2]
 
 
 def test_the_program_is_there_where_its_threads_are_sampled_but_not_in_the_profiler(tmp_path: Path) -> None:

@@ -57,6 +57,9 @@ _NEWER = frozenset(
 )
 
 Value = int | float | str | bytes | None
+Text = str | None
+Calls = Sequence[tuple[str, str]]
+H100 = "NVIDIA H100 80GB HBM3"
 
 
 class ReportBuilder:
@@ -142,14 +145,7 @@ class ReportBuilder:
         return global_tid(pid, pid if tid is None else tid, hardware=self.hardware)
 
     def gpu(
-        self,
-        index: int = 0,
-        *,
-        cuda: int | None = 0,
-        uuid: str | None = None,
-        bus: str | None = None,
-        name: str = "NVIDIA H100 80GB HBM3",
-        **columns: Value,
+        self, index: int = 0, *, cuda: int | None = 0, uuid: Text = None, bus: Text = None, name: str = H100, **columns: Value
     ) -> ReportBuilder:
         """Add a GPU of the machine; `index` is nsys' number of it, `cuda` the one that CUDA gives it."""
         return self.row(
@@ -430,25 +426,17 @@ class ReportBuilder:
         return self.row("PROFILER_OVERHEAD", start=start, end=end, globalTid=self.global_tid(tid), nameId=self.string(name))
 
     def cpu_sample(
-        self,
-        time: int,
-        chain: Sequence[tuple[str, str]] = (),
-        *,
-        cpu: int = 0,
-        state: int = 1,
-        cycles: int = 1,
-        tid: int | None = None,
-        pid: int | None = None,
+        self, time: int, chain: Calls = (), *, cpu: int = 0, state: int = 1, cycles: int = 1, **thread: int | None
     ) -> ReportBuilder:
         """Add a sample of a CPU, with the functions and modules of its call chain from the innermost on."""
         number = len(self._rows.get("COMPOSITE_EVENTS", ())) + 1
         self.row(
             "COMPOSITE_EVENTS",
-            id=number, start=time, cpu=cpu, threadState=state, globalTid=self.global_tid(tid, pid), cpuCycles=cycles,
+            id=number, start=time, cpu=cpu, threadState=state, globalTid=self.global_tid(**thread), cpuCycles=cycles,
         )  # fmt: skip
         return self.call_chain("SAMPLING_CALLCHAINS", number, chain)
 
-    def call_chain(self, table: str, number: int, chain: Sequence[tuple[str, str]]) -> ReportBuilder:
+    def call_chain(self, table: str, number: int, chain: Calls) -> ReportBuilder:
         """Add a call chain with a number: functions and modules from the innermost on. An address has no name."""
         for depth, (function, module) in enumerate(chain):
             self.row(
