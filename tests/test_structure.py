@@ -38,7 +38,7 @@ CEILINGS = {
     "clocks": (2_156, 9),
     "run": (2_294, 9),
     "trace": (975, 6),
-    "paraver": (3_767, 17),
+    "paraver": (3_768, 17),
     "efficiency": (17_058, 69),
     "demo": (1_706, 9),
     "cli": (753, 5),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nsys2prv.errors import TraceError
-from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, is_there, raising, shown, text_lines
+from nsys2prv.paraver.trace_files import MOST_DIGITS, OnMalformed, companion, is_there, raising, shown, text_lines
 from nsys2prv.sources.registry import renumbered
 from nsys2prv.timeline.labels import EarlierLabels, UsedType, readable
 from nsys2prv.timeline.rows import Rows
@@ -213,7 +213,8 @@ class _PcfReader:
 
 
 def read_earlier_labels(path: Path) -> EarlierLabels:
-    """Numbers of an earlier trace, from its .pcf; TraceError when there is none to read."""
+    """Numbers of an earlier trace, from its .pcf, which is beside its .prv; TraceError when there is none to read."""
+    path = companion(path, ".pcf") if path.name.endswith((".prv", ".prv.gz")) else path
     if not is_there(path):
         raise TraceError(path, "there is no such file to take labels from")
     types = read_pcf(path).types

@@ -206,7 +206,7 @@ def test_names_keep_the_numbers_of_an_earlier_trace(tmp_path: Path) -> None:
         tmp_path,
         report("ant", "yak", "zebra", "ape"),
         name="second",
-        options=TranslateOptions(labels=first.prv.with_suffix(".pcf")),
+        options=TranslateOptions(labels=first.prv),
     )
 
     def numbers(summary: Summary) -> tuple[dict[str, int], dict[str, int]]:

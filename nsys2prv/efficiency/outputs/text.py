@@ -294,5 +294,5 @@ def undecided(waits: pl.DataFrame) -> list[str]:
     return [
         f"Which rank arrives last is not decidable in {unknown:,} of {counted(sums['collectives'], 'collective')} "
         f"({percent(unknown / sums['collectives'])}), and {percent(time_share)} of the time in them may be waits: "
-        f"ranks arrive closer together than their clocks are known"
+        f"ranks arrive closer together than clocks are known, or others are not in the run"
     ]
