@@ -12,6 +12,7 @@ from nsys2prv.execution.progress import progress_bar
 from nsys2prv.exports.paths import everything_below
 from nsys2prv.paraver.check import check_trace
 from nsys2prv.paraver.record_checks import CheckResult
+from nsys2prv.paraver.trace_files import VIEWS, companion
 from nsys2prv.trace.translate import Summary, translate
 from nsys2prv.trace.translate_options import TranslateOptions
 from nsys2prv.vocabulary.printable import printable_lines
@@ -34,7 +35,8 @@ class DemoResult:
         """What was made and what came out, for a terminal, with how to open it."""
         prv, made = self.summary.prv, f"{len(self.reports)} simulated reports: {self.reports[0].parent}"
         efficiency = f"efficiency: {self.page}, as JSON in {self.json}"
-        to_open = [f"to open: wxparaver {prv}, and {self.page} in a browser"] if self.check.valid else []
+        first = companion(prv, VIEWS) / "0-start-here" / "device_activity.cfg"
+        to_open = [f"to open: wxparaver {prv} {first}, and {self.page} in a browser"] if self.check.valid else []
         summary, check = self.summary.as_text().split("\n"), self.check.as_text(prv).split("\n")
         return printable_lines([made, *summary, efficiency, *check, *to_open])
 

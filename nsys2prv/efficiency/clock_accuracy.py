@@ -28,7 +28,7 @@ _COLUMNS: tuple[tuple[Column, str], ...] = (
     (Column.ns("offset_ns", "what was subtracted from the rough placement; null without an estimate"), "offset_ns"),
     (Column.number("drift_ppm", "drift in millionths; null without an estimate"), "drift_ppm"),
     (Column.number("drift_error_ppm", "how far the drift can be off, in millionths; null: not known"), "drift_error_ppm"),
-    (Column.count("anchors", "collectives and messages that it was estimated from; null without an estimate"), "anchors"),
+    (Column.count("anchors", "collectives that it was estimated from; null without an estimate"), "anchors"),
     (Column.count("nccl_anchors", "collectives of NCCL that it was estimated from"), "anchors_by_kind.nccl.used"),
     (Column.count("nccl_outliers", "collectives of NCCL that do not fit to the estimate"), "anchors_by_kind.nccl.outliers"),
     (Column.count("mpi_anchors", "collectives of MPI that it was estimated from"), "anchors_by_kind.mpi.used"),

@@ -318,7 +318,7 @@ def _sampled(bins: pl.DataFrame) -> Tile:
             samples = _sum(rows["samples"])
             mean = _sum(rows["mean"] * rows["samples"]) / samples / 100
             return Tile(name, title, mean, None, f"mean of {samples:,.0f} samples")
-    return Tile(*_SAMPLED[0][:2], None, None, "not sampled, or not credible: record with --gpu-metrics-devices=all")
+    return Tile(*_SAMPLED[0][:2], None, None, "no samples: record with --gpu-metrics-devices=all")
 
 
 def _sum(column: pl.Series) -> float:

@@ -40,7 +40,7 @@ _TIMES = (
     Column.moment("begin_ns", "where it begins in the measured run"),
     Column.moment("end_ns", "where it ends there"),
     _MEASURED,
-    Column.ns("replayed_ns", "with the changes; null where it is known to no better than a tenth of what was measured"),
+    Column.ns("replayed_ns", "with the changes; null where its ends are far apart: docs/efficiency.md (What if) says when"),
     Column.ns("least_ns", "the least that it can be; where `replayed_ns` is exact it is the same; null: nothing is known"),
     Column.ns("most_ns", "the most that it can be, likewise"),
 )

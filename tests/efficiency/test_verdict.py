@@ -44,7 +44,7 @@ def test_the_sentence_has_the_share_the_window_and_the_largest_loss_and_what_is_
     assert unknown == {
         "exposed_communication": "no NCCL kernels",
         "load_balance": "one GPU",
-        "tensor_active": "not sampled, or not credible: record with --gpu-metrics-devices=all",
+        "tensor_active": "no samples: record with --gpu-metrics-devices=all",
     }
 
 
