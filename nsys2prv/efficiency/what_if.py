@@ -130,7 +130,7 @@ class WhatIfResult(Results):
         ]
         parts = {"Iterations": self.tables[ITERATIONS.name].rename({"iteration": "name"})}
         for division in ("kind", "task", "kernel", "host cause"):
-            parts[f"Critical path by {division} (the replay keeps host times as measured)"] = totals.filter(by=division)
+            parts[f"Critical path by {division}, measured and with the changes"] = totals.filter(by=division)
         for title, part in parts.items():
             more = f" ({part.height - rows} more)" if part.height > rows else ""
             cells = [
@@ -179,6 +179,8 @@ def replayed_events(events: RunEvents, options: WhatIfOptions) -> WhatIfResult:
         else:
             tables = {SCENARIOS: _scenarios(UncertainRun(built), window.iterations, interval)}
     frames, notes = frames_by_name(tables, TABLES), [changes.PAGES_ALONE] if built.context.moves_pages.any() else []
+    if options.data_loading is not None and times_of_loading(built.context, pl.lit(value=True)).is_empty():
+        notes.append("no time of this run is known as loading of data: the change has nothing to change")
     pairs = built.labels.is_pair[built.graph.of_kind(EdgeKind.ARRIVAL).label]
     if (options.no_late_ranks or not options.changes) and pairs.any():
         notes.append("without late ranks, waits in sends and receives of NCCL stay: who receives waits for what is sent")

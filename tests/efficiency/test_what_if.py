@@ -192,8 +192,8 @@ def test_the_path_with_changes_adds_up_to_the_new_length(both: np.NsysRun) -> No
     assert "compute=0.5" in result.as_text()
     # What a table leaves out is counted.
     kinds = of_kinds.height
-    assert f"\nCritical path by kind (the replay keeps host times as measured) ({kinds - 1} more)\n" in result.as_text(rows=1)
-    assert "\nCritical path by kind (the replay keeps host times as measured)\n" in result.as_text(rows=kinds)
+    assert f"\nCritical path by kind, measured and with the changes ({kinds - 1} more)\n" in result.as_text(rows=1)
+    assert "\nCritical path by kind, measured and with the changes\n" in result.as_text(rows=kinds)
 
 
 def test_transfer_and_serialization_are_the_parts_of_what_is_not_imbalance(both: np.NsysRun) -> None:
