@@ -186,11 +186,11 @@ class Nccl(Measurement):
 
 def measure_nccl(run: MeasuredRun) -> Nccl:
     """NCCL kernels with what their calls say, and which of them are of one collective."""
-    # Of a part of a run, turns count from the start of the recording: ranks cut their collectives at different ones.
-    events, of_turns = run.events, run.recorded if run.is_part else run
-    calls = of_turns.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks")
+    # Turns count from the start of the recording: an edge of a part may be in a collective that has ended on other ranks.
+    events, whole = run.events, run.recorded if run.is_part else run
+    calls = whole.frame(NCCL_CALLS).select("row", "start", "size", "communicator", "ranks")
     calls, columns = drop_duplicates(calls, ["row", "start"]), ("row", "start", "end", "number", "value")
-    started = of_turns.operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select(columns)
+    started = whole.operations.filter(pl.col("number") == event_types.NCCL_KERNEL).select(columns)
     kernels = with_names(started.join(calls, on=["row", "start"], how="left", maintain_order="left"), events)
     communicators = events.names(event_types.NCCL_COMMUNICATOR)
     located = events.rows.located(kernels).with_columns(
