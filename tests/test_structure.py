@@ -39,7 +39,7 @@ CEILINGS = {
     "run": (2_294, 9),
     "trace": (975, 6),
     "paraver": (3_768, 17),
-    "efficiency": (17_060, 69),
+    "efficiency": (17_059, 69),
     "demo": (1_708, 9),
     "cli": (753, 5),
     "api": (339, 2),

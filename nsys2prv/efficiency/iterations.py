@@ -142,7 +142,7 @@ def _most_likely(ranges: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     distance, start = pl.col("distance"), pl.col("start")
     regular = ranges.with_columns(
         distance=start.diff().over("name", "task"),
-        skew=(start - start.median().over("name", "place")).abs()
+        skew=(start - start.median().over("name", "place")).abs(),
     ).group_by("name").agg(
         is_regular=(distance - distance.median()).abs().median() / distance.median() < _IRREGULAR,
         is_in_step=pl.col("skew").median() < distance.median(),

@@ -271,8 +271,8 @@ def _saved(findings: Mapping[FindingRule, Finding], evidence: Evidence, least: i
         for rule, finding in costly.items()
         if finding.losses.total("count") <= _MOST_OCCURRENCES and (step := rule.without(finding, evidence, graph.built))
     }
-    # What is less is not replayed.
-    gains = dict(zip(steps, graph.gains(list(steps.values()), least), strict=True))
+    # What is less is not replayed; waits of the graph are looked for where there is something to replay.
+    gains = dict(zip(steps, graph.gains(list(steps.values()), least) if steps else [], strict=True))
     for rule, finding in costly.items():
         of_devices = saved[rule]
         if of_devices.how == DEVICE_ESTIMATE:

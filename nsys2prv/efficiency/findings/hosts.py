@@ -68,14 +68,13 @@ class HostBound(GapRule, kind="host-bound", of_host=True):
         return replace(finding, text=text, advice=self.advice_of_code)
 
     def values(self, losses: Losses, evidence: Evidence) -> Values:
-        run, in_os = evidence.run, ""
+        run, in_os, gaps = evidence.run, "", evidence.gaps.of(losses.indices, self.kind)
         if part := losses.total("in_os") / losses.cost:
             is_os = run.calls["number"].is_in(HOST_CALLS).not_().to_numpy()
-            call = longest_call(run, evidence.gaps.of(losses.indices, self.kind), is_os)
+            call = longest_call(run, gaps, is_os)
             in_os = f" or in calls of the OS ({percent(part)}; longest in {call})"
         unknown = "; whether it computes or is off its CPU was not recorded" if losses.total("unscheduled") else ""
-        few = few_gaps(evidence.gaps.of(losses.indices, self.kind), losses, run.events.offset)
-        return {"known": f"{in_os}{unknown}{few}"}
+        return {"known": f"{in_os}{unknown}{few_gaps(gaps, losses, run.events.offset)}"}
 
 
 class DataLoading(GapRule, kind="data-loading", needs=(rule.CUDA_CALLS, rule.COPY_SIZES), of_host=True):

@@ -89,7 +89,7 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         # Of the trace, as all moments in texts, not of the window.
         begin, end = (worst[f"worst_{edge}"] + evidence.run.events.offset for edge in ("begin", "end"))
         digits = 3 if end - begin >= _LEAST_IN_MS else 6
-        queued = self._queued(losses, evidence)
+        queued = self._queued(gaps, losses, evidence)
         activities = {"queued": queued} if queued else activities
         finding = self.finding(
             losses,
@@ -113,9 +113,9 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
         follows, advice = "full-launch-queue" if is_late else None, self.of_queued if queued else None
         return replace(finding, text=text, title=title, advice=advice, follows=follows)
 
-    def _queued(self, losses: Losses, evidence: Evidence) -> int:
+    def _queued(self, gaps: pl.DataFrame, losses: Losses, evidence: Evidence) -> int:
         """Time in which launched work waits, ns; 0 where that is not most of it: what hosts do meanwhile is no reason then."""
-        waiting = self._gaps(losses, evidence).filter(pl.col("launched") < pl.col("begin"))
+        waiting = gaps.filter(pl.col("launched") < pl.col("begin"))
         queued = evidence.tables["absent_time"]["queued_ns"].gather(losses.indices).sum()
         queued = min(int((waiting["end"] - waiting["begin"]).sum()), int(queued))
         return queued if queued >= _DOMINANT * losses.cost else 0
@@ -129,10 +129,10 @@ class IdleDevices(FindingRule, kind="idle-devices", needs=(rule.ALL_WORK,)):
     def without(self, finding: Finding, evidence: Evidence, built: BuiltGraph) -> Step | None:
         """Launching threads take no time in these gaps; None where they are not known, as before pages that a host fetches, or
         where the device leaves launched work waiting, whatever they do."""
-        if self._queued(finding.losses, evidence):
+        gaps = self.host_times(finding, evidence)
+        if self._queued(gaps, finding.losses, evidence):
             return None
-        launcher = pl.when(pl.col("launched").is_not_null()).then("row").otherwise(NONE)
-        gaps = self.host_times(finding, evidence).with_columns(row=launcher)
+        gaps = gaps.with_columns(row=pl.when(pl.col("launched").is_not_null()).then("row").otherwise(NONE))
         length = pl.col("end") - pl.col("begin")
         idle, unknown = gaps.select(length.sum().alias("idle"), length.filter(pl.col("row") < 0).sum().alias("unknown")).row(0)
         return None if unknown > _UNKNOWN_PART * idle else without_gaps(built, gaps, keeps_order=True)
